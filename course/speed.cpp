@@ -8,6 +8,7 @@
 
 #include "course/fence/sandbox.h"
 #include "course/fence/screen.h"
+#include "harness/base/built.h"
 #include "harness/device/device_problem.h"
 #include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
@@ -86,7 +87,7 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
         }
     }
     const fs::path library = build_library(kernel, products, untrusted), folder = products / "timed",
-                   file = folder / "time.json", lab = LADDER_BUILD_FOLDER "/lab";
+                   file = folder / "time.json", lab = built_in + std::string("/lab");
     fs::remove_all(folder);
     fs::create_directory(folder);
     if (untrusted) fs::permissions(folder, fs::perms::all);  // for the other user that it runs as

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/base/built.h"
 #include "harness/base/terminal.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/program.h"
@@ -35,7 +36,8 @@ void add_of_course(ladder::CommandLine& lab, const std::string& name) {
                       [name]([[maybe_unused]] std::vector<const char*> words) {
 #ifdef LADDER_HAS_CPU
                           words.push_back(nullptr);
-                          execv(LADDER_BUILD_FOLDER "/lab-course", const_cast<char* const*>(words.data()));
+                          execv((ladder::built_in + std::string("/lab-course")).c_str(),
+                                const_cast<char* const*>(words.data()));
                           refuse(name);
 #else
         throw ladder::CannotRun("lab " + name + " needs the race-checked CPU back-end, which this build does not have");
@@ -88,7 +90,7 @@ void add_commands(ladder::CommandLine& lab) {
         add(lab);
     for (const char* name : {"start", "check", "hint", "reset", "zoo", "grade"}) add_of_course(lab, name);
     add_scripted(lab, "install", "Install what any command needs, and the named packages; build nothing");
-    if (std::filesystem::exists(LADDER_SOURCE_DIR "/tests/all.sh")) add_of_whole_ladder(lab);
+    if (std::filesystem::exists(ladder::built_from + std::string("/tests/all.sh"))) add_of_whole_ladder(lab);
 }
 
 }  // namespace

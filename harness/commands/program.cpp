@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "harness/base/built.h"
 #include "harness/base/file.h"
 #include "harness/time/results.h"
 #include "stages/errors.h"
@@ -18,7 +19,7 @@ namespace {
 // sources. A hand-out has neither.
 std::string version() {
     std::string text = "Flash Ladder";
-    std::ifstream changelog(LADDER_SOURCE_DIR "/CHANGELOG.md");
+    std::ifstream changelog(built_from + std::string("/CHANGELOG.md"));
     const std::string heading = "## ";
     for (std::string line; std::getline(changelog, line);) {
         if (!line.starts_with(heading)) continue;

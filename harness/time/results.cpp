@@ -9,6 +9,7 @@
 #include <ctime>
 #include <tuple>
 
+#include "harness/base/built.h"
 #include "harness/base/json.h"
 #include "harness/base/process.h"
 #include "harness/device/device.h"
@@ -209,16 +210,16 @@ Results load_results(const fs::path& path) {
 }
 
 fs::path results_folder() {
-    return fs::path(LADDER_SOURCE_DIR) / "docs" / "results";
+    return fs::path(built_from) / "docs" / "results";
 }
 
 std::string current_commit() {
     // A copy of the sources may have no repository, or one that knows an older state.
     if (const char* exported = std::getenv("LADDER_COMMIT"); exported != nullptr && *exported != '\0')
         return exported;
-    if (!fs::exists(fs::path(LADDER_SOURCE_DIR) / ".git")) return "unknown";
+    if (!fs::exists(fs::path(built_from) / ".git")) return "unknown";
     const auto git = [](std::vector<std::string> arguments) {
-        arguments.insert(arguments.begin(), {"git", "-C", LADDER_SOURCE_DIR});
+        arguments.insert(arguments.begin(), {"git", "-C", built_from});
         return run_process(arguments);
     };
     const auto head = git({"rev-parse", "HEAD"});
