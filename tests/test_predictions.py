@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
+import found  # noqa: E402
 import predictions  # noqa: E402
 import published  # noqa: E402
 import quantities  # noqa: E402
@@ -63,6 +64,17 @@ def timed_here(own_ms=1.0):
     return sources
 
 
+class FoundTest(unittest.TestCase):
+    def test_the_fastest_stage_stands_beside_the_fastest_library(self):
+        row, = cells(found.found_block(timed_here(), Page("docs/results.md"), []))
+        self.assertEqual((row["problem"], row["fastest stage"][1:3], row["over the fastest library"]), ("causal 16k", "05", "not timed"))
+        sources = timed_here()
+        sources.recorded["peers"] = [peer_of(sources.recorded.rows[3], name, ms, rate=1) for name, ms in
+                                     (("cuDNN", 0.8), ("FlashAttention-2", 3.2), ("unfused", 0.1))]
+        row, = cells(found.found_block(sources, Page("docs/results.md"), []))
+        self.assertEqual((row["over the fastest library"], row["over FlashAttention-2"]), ("0.50x (cuDNN)", "2.00x"))
+
+
 class QuantitiesTest(unittest.TestCase):
     def test_what_words_mean(self):
         sources, stage = timed_here(), HERE.stage(5)
@@ -90,7 +102,11 @@ class QuantitiesTest(unittest.TestCase):
         self.assertEqual(shown, 'It is <data value="over\nparent, causal 2k">2.00x</data> as fast, in JSON '
                                 '<data value=\\"ms, causal 2k\\">1.000 ms</data>.')
         self.assertEqual(without_spans(shown), "It is 2.00x as fast, in JSON 1.000 ms.")
+        for words, said in (("over parent of 05, causal 2k", "1.85x"), ("over parent of 25, causal 2k", "at most 1.13x"),
+                            ("over parent of 25, causal 2k, from a trial", "1.06x")):
+            self.assertEqual(without_spans(spans.filled(HERE, page, f'<data value="predicted {words}"></data>')), said)
         for words, why in (("loss over parent, causal 2k", "it is no loss"), ("over parent, train 2k", "no recording has"),
+                           ("predicted over parent of 05, causal 3k", "no recording has 'predicted"),
                            ("dance", "stages/05_causal_skip/README.md: 'dance' is not")):
             with self.assertRaisesRegex(Failure, why):
                 spans.filled(timed_here(), page, f'<data value="{words}"></data>')

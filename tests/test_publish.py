@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
@@ -63,17 +64,17 @@ class PackageTest(unittest.TestCase):
 
 class PageTest(unittest.TestCase):
     def test_blocks_are_made_anew_and_nothing_else(self):
-        page, worked = Page("docs/some.md"), "<!-- generated: worked_example inputs -->\n"
-        text = tables.regenerated(HERE, page, f"before\n{worked}old\n<!-- end -->\nafter {worked}<!-- end -->\n")
-        self.assertEqual(text.count("row   Q"), 2)
-        self.assertTrue(text.startswith(f"before\n{worked}```text\nrow   Q") and text.endswith("```\n<!-- end -->\n"))
-        self.assertNotIn("old", text)
+        page, opening = Page("docs/some.md"), "<!-- generated: some words -->\n"
+        with patch.dict(tables.BLOCKS, some=lambda _, page, words: f"new {page.path} {words}\n"):
+            text = tables.regenerated(HERE, page, f"before\n{opening}old\n<!-- end -->\nafter {opening}<!-- end -->\n")
+        block = f"{opening}new docs/some.md ['words']\n<!-- end -->\n"
+        self.assertEqual(text, f"before\n{block}after {block}")
 
     def test_what_makes_no_sense_is_named(self):
         for name, why in (("dance", "there is no generated block 'dance' here"),
                           ("measured", "no generated block 'measured'"),
-                          ("worked_example loss", "has no part 'loss'"), ("moved x", "no numbers in 'x'"),
-                          (f"counters 1 {FREE}", f"there is no stage {FREE}"), ("record nothing", "cannot read"),
+                          ("moved x", "no numbers in 'x'"), (f"counters 1 {FREE}", f"there is no stage {FREE}"),
+                          ("record nothing", "cannot read"),
                           ("peers h200-rising", "h200-rising.json has no peers")):
             with self.assertRaisesRegex(Failure, why):
                 tables.regenerated(HERE, Page("docs/some.md"), f"<!-- generated: {name} -->\n<!-- end -->")
@@ -101,6 +102,25 @@ class PageTest(unittest.TestCase):
             HERE.ask("diff", str(FREE))
         self.assertEqual(caught.exception.code, 2)
 
+    def test_an_answer_is_kept_until_lab_changes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lab, asked = Path(folder) / "lab", Path(folder) / "asked"
+            (Path(folder) / "kernels").mkdir()
+
+            def times_asked(command, end):
+                """How often lab, which ends so, was asked in all, after two questions more."""
+                lab.write_text(f"#!/bin/sh\nprintf x >> {asked}\nfor file; do :; done\necho 1 > $file\n{end}\n")
+                lab.chmod(0o755)
+                for _ in range(2):
+                    try:
+                        Sources(lab).ask(command, "5")
+                    except Failure:
+                        self.assertEqual(end, "exit 1")
+                return len(asked.read_text())
+
+            self.assertEqual([times_asked("count", "exit 0"), times_asked("count", "exit 0 # another"),
+                              times_asked("count", "exit 1"), times_asked("list", "exit 0")], [1, 2, 4, 6])
+
     def test_the_newest_full_measurement_is_found_by_its_date(self):
         regimes = [name for name, regime in HERE.regimes.items() if not regime["sweep"] and regime["pass"] == "forward"]
         with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +128,13 @@ class PageTest(unittest.TestCase):
                                       ("c", "2026-11-23", regimes[1:])):
                 full = derived([row_of(regime, 1, 1.0, shows_here=True) for regime in shown])
                 (Path(folder) / f"{file}.json").write_text(json.dumps(full | {"date": date}))
-            self.assertEqual(Sources(LAB, Path(folder)).recorded.date, "2026-11-22")
+            own = derived([row_of("decode", 6, 1.0, shows_here=True)])
+            own |= {"date": "2026-11-20", "kernels": {MERGES: HERE.stage(6).fingerprint}}
+            (Path(folder) / "own.json").write_text(json.dumps(own))
+            sources = Sources(LAB, Path(folder))
+            self.assertEqual(sources.recorded.date, "2026-11-22")
+            shown = json.loads(fastest.shown_in(sources))
+            self.assertEqual((shown["all"], shown[MERGES]), ("a.json", "own.json"))
 
 
 class CountersTest(unittest.TestCase):
@@ -361,9 +387,8 @@ class ProfileTest(unittest.TestCase):
 
 class StaleTest(unittest.TestCase):
     # Blocks whose numbers are counted or verified here, or are of no kernel that a recording has a fingerprint of
-    WITHOUT_RECORDED_KERNELS = {"aarch64", "counters", "estimate_errors", "lost", "mutation", "peer_tests", "prediction",
-                                "python", "python-features", "python-fp8", "python-ring", "standard", "won",
-                                "worked_example"}
+    WITHOUT_RECORDED_KERNELS = {"aarch64", "counters", "estimate_errors", "lost", "mutation", "needs", "peer_tests", "prediction",
+                                "python", "python-features", "python-fp8", "python-ring", "standard", "won"}
 
     def test_a_kernel_that_was_changed_is_marked_wherever_its_numbers_are_shown(self):
         sources, blocks = Sources(LAB), 0
@@ -470,14 +495,32 @@ class PartsTest(unittest.TestCase):
         elsewhere[1]["timing"] = fields({"median_ms": 0.1})
         for timed, shown in ((rows + elsewhere, "2.00x to 2.50x (causal)"), (rows[:2], "2.00x (causal)")):
             sources = copy.copy(HERE)
-            sources.recorded = derived(timed)
-            gained = [row["over its parent"] for row in cells(parts.ladder(sources, Page("stages/README.md"), []))]
-            self.assertEqual(gained[5:7], [shown, "(decode)"])
+            sources.recorded, sources.timings = derived(timed), []
+            rungs = cells(parts.ladder(sources, Page("stages/README.md"), []))
+            self.assertEqual([row["over its parent"] for row in rungs[5:7]], [shown, "(decode)"])
+            numbers = [int(row["stage"][1:3]) for row in rungs if row["stage"].startswith("[")]
+            self.assertEqual(numbers, sorted(HERE.stages))  # every rung, once, in the order of the numbers
+
+    def test_a_stage_that_the_parts_recording_has_not_where_it_shows_has_another_recordings_speedup(self):
+        whole = derived([row_of("train", 74, 1.0, folder=HERE.stage(74).folder)])
+        rows = [row_of("decode", stage, ms, Nq=1, parent=17, shows_here=True, folder=HERE.stage(stage).folder)
+                for stage, ms in ((17, 2.0), (74, 1.0))]
+        other = derived(rows, kernels=fields({HERE.stage(74).folder: HERE.stage(74).fingerprint}))
+        other["hardware"]["gpu"] = SHOWN_GPU
+        for kernels, marked in ((other["kernels"], False), (fields({HERE.stage(74).folder: "another"}), True)):
+            sources = copy.copy(HERE)
+            sources.recorded, sources.timings, other["kernels"] = whole, [other], kernels
+            gained, ((made, _),) = parts.speedups(sources, whole, [HERE.stage(74)])
+            self.assertEqual((gained, "since then changed: 74" in made), ({74: "2.00x (decode)"}, marked))
+
+    def test_numbers_in_ranges(self):
+        for stages, shown in (((4, 5), "04, 05"), ((4, 5, 6, 10), "04 to 06, 10"), ((80, 81, 82, 83, 84, 85), "80 to 84, 85")):
+            self.assertEqual(parts.numbers_of(HERE, [HERE.stage(number) for number in stages[::-1]]), shown)
 
     def test_a_stage_that_was_changed_has_the_speedup_of_its_lesson(self):
         def recorded(fast, day, **kernels):
             rows = [row_of("causal", stage, ms, causal=True, Nk=2048, shows_here=True, folder=HERE.stage(stage).folder)
-                    for stage, ms in ((4, 2.0), (5, fast))]
+                    for stage, ms in ((3, 4.0), (4, 2.0), (5, fast))]
             prints = {HERE.stage(n).folder: HERE.stage(n).fingerprint for n in (4, 5)}
             return derived(rows, date=f"2026-11-{day}T00:00:00Z", kernels=fields(prints | kernels))
 

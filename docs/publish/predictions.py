@@ -1,6 +1,7 @@
 """What lessons predicted, which is data beside them, and what came of it."""
 
 import json
+import re
 
 from blocks import MOST_ROWS, Failure, block
 from markdown import folded, table, times
@@ -58,6 +59,16 @@ def predicted(row):
     if low is None or high is None:
         return f"at most {text(high)}" if low is None else f"at least {text(low)}"
     return text(low) if low == high else f"{text(low)} to {text(high)}"
+
+
+def first_said(sources, words):
+    """What a lesson predicted first, for a span: "predicted over parent of 01, train 2k", and of which kind if that must
+    be said: ", from a trial"."""
+    found = re.fullmatch(r"predicted (.+) of (\d\d), (.+?)(?:, (from a trial|fitted afterwards))?", words)
+    rows = of_stage(sources.stage(int(found[2]))) if found else []
+    row = next((row for row in rows if found and (row["quantity"], row["problem"]) == (found[1], found[3])
+                and row["kind"] == (found[4] or row["kind"])), None)
+    return predicted(row) if row else None
 
 
 def quantity_of(stage, row):

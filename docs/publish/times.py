@@ -2,7 +2,7 @@
 
 from blocks import LEGEND, NOT_RECORDED, block, numbers
 from markdown import bold, folded, percent, rounded, short_size, table, times, titled
-from records import (DRIFT, Fields, by_problem, counts_bytes, geometric_mean, libraries, ms_of, part_of, pass_of,
+from records import (DRIFT, Fields, by_problem, counts_bytes, geometric_mean, libraries, ms_of, pass_of,
                      peer_names, ratio, right_ms, since)
 
 # What is compared in one table: the rates of a pass in a unit.
@@ -81,13 +81,14 @@ def of_part(sources, results, part):
     stages = sources.of_part(part)
     start = sources.stages.get(stages[0].parent, stages[0]) if stages else None
     direction = "backward" if stages and stages[0].backward else "forward"
-    units = {row.unit for row in results.rows if row.shows_here and part_of(row.stage) == part}
+    members = {stage.number for stage in stages}
+    units = {row.unit for row in results.rows if row.shows_here and row.stage in members}
 
     def is_here(row):
         return row.unit in units and (not stages or pass_of(row) == direction)
 
     rows = [row for row in results.rows if is_here(row)
-            and (part_of(row.stage) == part or (start and row.stage == start.number))]
+            and (row.stage in members or (start and row.stage == start.number))]
     return Fields(results, rows=rows, peers=[peer for peer in results.get("peers", []) if is_here(peer)])
 
 
