@@ -81,7 +81,7 @@ def numbers_in_sight(text):
     """How many numbers a reader of a page meets: those in folds, code, pictures and targets of links are none."""
     while reading.FOLD.search(text):
         text = reading.FOLD.sub("", text)
-    text = re.sub(r"<!--.*?-->|<picture>.*?</picture>|^```.*?^```|\]\([^)]*\)|`[^`]*`", "", TAG.sub("", text), flags=re.S | re.M)
+    text = re.sub(r"<!--.*?-->|<img [^>]*>|^```.*?^```|\]\([^)]*\)|`[^`]*`", "", TAG.sub("", text), flags=re.S | re.M)
     return len(re.findall(r"(?<![\w.])\d[\d,.]*", text))
 
 
@@ -169,6 +169,7 @@ class LessonsTest(unittest.TestCase):
     def test_the_count_is_of_what_is_in_sight(self):
         for text, number in (("3 of 64 x 64, 1,024 and 2.5x in H200 at `7` and [9](8.md)", 6), ("```\n5\n```\n$2^6$", 2),
                              ('<data value="over 04, causal 2k">1.97x</data>', 1), ("<!-- generated: over 5 -->", 0),
+                             ('<img width="480" alt="6 x 6 tiles" src="05.svg">', 0),
                              ("1 <details><summary>2</summary>3 <details>4</details> 5</details> 6", 2)):
             self.assertEqual(numbers_in_sight(text), number, text)
 

@@ -147,9 +147,9 @@ class PredictionsTest(unittest.TestCase):
                 [{"problem": "causal 2k", "over 04, predicted": "1.80x"}, {"problem": "causal 16k", "over 04, predicted": "1.30x"}],
                 [{"problem": "causal 2k", "over 04, predicted": "1.80x", "measured": "2.00x", "verdict": "11% more"},
                  {"problem": "causal 16k", "over 04, predicted": "1.30x", "measured": "1.25x", "verdict": "4% less"}]])
-            self.assertIn("<summary>From what, and when, and 2 more predictions</summary>", "<details>".join(shown[0]))
+            self.assertIn("<summary>Where each comes from, and 2 more</summary>", "<details>".join(shown[0]))
             self.assertIn("33 / 64", shown[0][1])
-            for part in ("<summary>When that was recorded, 1 more prediction and what was not measured</summary>", "2.00x | fitted afterwards | 2.00x",
+            for part in ("<summary>When it was recorded, 1 more prediction and what was not measured</summary>", "2.00x | fitted afterwards | 2.00x",
                          "Not measured (that form is gone): train 2k: over 04."):
                 self.assertIn(part, "<details>".join(shown[1]))
             del rows[:3]

@@ -149,9 +149,9 @@ def prediction_block(sources, page, _):
     lines = [[*cells(row), *([row["kind"]] if kind else []), *([short_gpu(row["gpu"])] if several else [])] for row in own]
     head = f"Predicted for an {gpus[0]}" if len(gpus) == 1 else "Predicted"
     more = len(rows) - len(own)
-    others = f", and {more} more prediction{'s' if more > 1 else ''}" if more else ""
+    others = f", and {more} more" if more else ""
     return (f"{head}:\n\n{table([*columns, *kind, *(['GPU'] if several else [])], lines)}"
-            + folded(f"From what, and when{others}", by_day))
+            + folded(f"Where each comes from{others}", by_day))
 
 
 def gpus_of(rows):
@@ -198,7 +198,7 @@ def verdict_block(sources, page, _):
     more = [f"{len(later)} more prediction{'s' if len(later) > 1 else ''}"] * bool(later) + ["what was not measured"] * bool(missing)
     labels = "".join(f"- {label}\n" for label in dict.fromkeys(made))
     rest = [labels, *([verdict_table(page.stage, later)] if later else []), *([not_measured] if missing else [])]
-    return head + text + folded(" and ".join([", ".join(["When that was recorded", *more[:-1]]), *more[-1:]]), "\n".join(rest))
+    return head + text + folded(" and ".join([", ".join(["When it was recorded", *more[:-1]]), *more[-1:]]), "\n".join(rest))
 
 
 def verdict_table(stage, judged):
