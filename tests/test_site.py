@@ -267,6 +267,7 @@ class MarkdownTest(unittest.TestCase):
     def test_formulas_are_left_to_katex(self):
         self.assertIn(r"\(m_i &lt; 1\)", self.render("$m_i < 1$"))
         self.assertIn("costs $5 and $6", self.render("costs $5 and $6"))
+        self.assertIn(r"<td>\(4 n\) at d = 64</td>", self.render("| a |\n|---|\n| $4 n$ at d = 64 |"))  # ends in a digit
 
 
 class NotebookTest(unittest.TestCase):

@@ -10,7 +10,16 @@ PLOTS = "docs/plots"
 
 
 def line_of(data):
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(six_digits(data), ensure_ascii=False, separators=(",", ":"))
+
+
+def six_digits(data):
+    """The same, with numbers to as many digits as anybody sees."""
+    if isinstance(data, dict):
+        return {key: six_digits(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [*map(six_digits, data)]
+    return float(f"{data:.6g}") if isinstance(data, float) else data
 
 
 class Picture(NamedTuple):
