@@ -83,6 +83,9 @@ class WorkedExampleTest(unittest.TestCase):
             parts = [softmax(row, range(4 * j, 4 * j + 4)) for j in (0, 1)]
             self.near(of_parts[1:], [x for O_s, L_s, *_ in parts for x in (L_s, 2 ** (L_s - L), *O_s)] + [L], 5)
 
+    def test_the_slide_shows_row_1_as_the_page_does(self):
+        self.assertIn("\n".join(ROW_1), (PAGE.parent / "course/slides/00_algorithm_1.md").read_text(encoding="utf-8"))
+
     def test_two_rows_in_full(self):
         weights = {(line[2], line[1]): line[4:8] for line in numbers(WEIGHTS[1:])}
         for row, lines in enumerate((ROW_0, ROW_1)):
