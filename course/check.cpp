@@ -19,6 +19,7 @@
 #include "harness/base/table.h"
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
+#include "harness/features/features.h"
 #include "harness/ladder/library.h"
 #include "harness/report/diff.h"
 #include "harness/verify/guarded_run.h"
@@ -267,7 +268,7 @@ class Checker {
     void verify_cases(Criterion& c, const std::vector<Case>& cases) {
         const int hangs = plain_->hangs();
         for (const Case& one : cases) {
-            step("verify " + one.description());
+            step("verify " + description_of(one));
             if (stops(c, plain_->hangs() - hangs)) {
                 c.total += 1;
                 continue;
@@ -290,7 +291,7 @@ class Checker {
     static void count(Criterion& c, const Case& one, const std::string& report) {
         c.total += 1;
         c.passed += report.empty();
-        if (!report.empty()) c.reports.push_back(fmt::format("{}\n{}\n", one.description(), report));
+        if (!report.empty()) c.reports.push_back(fmt::format("{}\n{}\n", description_of(one), report));
     }
 
     /// Runs under the race checker, forward, reversed, shuffled and delayed. The results and the work must be
@@ -300,7 +301,7 @@ class Checker {
         Criterion& c = criterion("races");
         const int hangs = checked_->hangs() + plain_->hangs();
         for (const Case& one : cases) {
-            step("races on " + one.description());
+            step("races on " + description_of(one));
             Reference reference(one);
             std::optional<Ran> plain;
             for (const auto& [order, name] : {std::pair{simt::Order::forward, "forward"},
@@ -326,7 +327,8 @@ class Checker {
                 }
                 c.passed += report.empty();
                 if (!report.empty())
-                    c.reports.push_back(fmt::format("{}, threads {}\n{}\n", one.description(), name, report));
+                    c.reports.push_back(
+                        fmt::format("{}, threads {}\n{}\n", description_of(one), name, report));
             }
         }
     }
@@ -338,7 +340,7 @@ class Checker {
         constexpr int most_hangs = 3;  // each costs the claims on its problem
         const int hangs = plain_->hangs() + checked_->hangs();
         for (const Case& one : cases) {
-            step("count " + one.description());
+            step("count " + description_of(one));
             Reference reference(one);
             const Work before = count_work(*local, parent, one, reference.inputs());
             const simt::KeptOptions kept;
@@ -390,7 +392,7 @@ class Checker {
             c.total += 1;
             if (moves && moving_.insert(claim.counter).second && before.why_not.empty()) {
                 const Claim& known = broken.empty() ? claim : of_parent[k];
-                MovedCounter moved{claim.counter, one.description(), of_parent[k].got, known.expected, {}};
+                MovedCounter moved{claim.counter, description_of(one), of_parent[k].got, known.expected, {}};
                 if (broken.empty()) moved.counted = claim.got;
                 result_.moved.push_back(std::move(moved));
             }
@@ -402,10 +404,10 @@ class Checker {
             count += 1;
             if (count > 1) continue;
             if (!broken.empty()) {
-                text = fmt::format("not counted on {}: {}", one.description(), broken);
+                text = fmt::format("not counted on {}: {}", description_of(one), broken);
             } else if (!before.why_not.empty()) {
                 text = fmt::format("{}: {} counted, must be {}\n    on {}", in_words(claim.counter),
-                                   claim.got, claim.expected, one.description());
+                                   claim.got, claim.expected, description_of(one));
             } else if (moves && options_.predicted &&
                        !options_.predicted->contains(in_words(claim.counter))) {
                 text = fmt::format(
@@ -413,14 +415,14 @@ class Checker {
                     in_words(claim.counter), claim.got,
                     claim.got == of_parent[k].got ? ", as of the parent"
                                                   : fmt::format(" (the parent has {})", of_parent[k].got),
-                    one.description());
+                    description_of(one));
             } else if (moves) {
                 text = fmt::format("{}: {} counted, must become {} (the parent has {})\n    on {}",
                                    in_words(claim.counter), claim.got, claim.expected, of_parent[k].got,
-                                   one.description());
+                                   description_of(one));
             } else {
                 text = fmt::format("{}: {} counted, must stay {}\n    on {}", in_words(claim.counter),
-                                   claim.got, claim.expected, one.description());
+                                   claim.got, claim.expected, description_of(one));
             }
         }
         const auto order = claimed_tiles_of_blocks(exercise_.folder(), one, sm_count);
@@ -444,7 +446,7 @@ class Checker {
         text = fmt::format(
             "order of the blocks: their key tiles must be {}, and their copies to shared memory are {}\n    "
             "on {}",
-            first(order), first(copies), one.description());
+            first(order), first(copies), description_of(one));
     }
 
     const Exercise& exercise_;

@@ -16,6 +16,7 @@
 #include "harness/base/table.h"
 #include "harness/base/terminal.h"
 #include "harness/count/counting.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/report/diff.h"
 #include "stages/errors.h"
@@ -49,9 +50,9 @@ Stage declaration_in(const nlohmann::json& json) {
         stage.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
     json.at("rounds_large_scores").get_to(stage.rounds_large_scores);
     stage.products = static_cast<Products>(json.at("products"));
-    for (const FeatureForm& form : feature_forms()) {
+    for (const FeatureInfo& info : all_features()) {
         for (const auto& word : json.at("takes"))
-            if (word == form.word) stage.takes.push_back(form.feature);
+            if (word == info.word()) stage.takes.push_back(info.feature);
     }
     json.at("chunks").get_to(stage.chunks);
     json.at("divides_rows").get_to(stage.divides_rows);
@@ -104,7 +105,7 @@ std::string tables_of(const std::vector<MustMove>& moves, const Stage& parent,
                       const std::vector<std::string>& more) {
     std::string text, problem;
     for (const MustMove& move : moves) {
-        const std::string described = move.problem.description();
+        const std::string described = description_of(move.problem);
         if (described != problem) {
             text += fmt::format("{}On {}:\n\n| counter | {} |", problem.empty() ? "" : "\n", described,
                                 parent.folder());
@@ -139,7 +140,7 @@ std::string task_text(const Exercise& e, const std::vector<MustMove>& moves, con
         const auto order = claimed_tiles_of_blocks(e.folder(), c, sm_count);
         if (order.empty()) continue;
         text += fmt::format("{}The order of the blocks: on {} their key tiles must be {}.\n",
-                            moves.empty() ? "" : "\n", c.description(), fmt::join(order, ", "));
+                            moves.empty() ? "" : "\n", description_of(c), fmt::join(order, ", "));
         break;
     }
     std::vector<int> new_dims = e.head_dims;
@@ -189,9 +190,9 @@ std::string stage_json(const Exercise& e) {
     auto tilings = nlohmann::json::array();
     for (const Tiling& t : e.tilings) tilings.push_back({t.Br, t.Bc, t.depth});
     std::vector<std::string> features, problems;
-    for (const FeatureForm& form : feature_forms())
-        if (takes(e, form.feature)) features.emplace_back(form.word);
-    for (const Case& c : e.problems) problems.push_back(c.options());
+    for (const FeatureInfo& info : all_features())
+        if (takes(e, info.feature)) features.emplace_back(info.word());
+    for (const Case& c : e.problems) problems.push_back(options_of(c));
     const nlohmann::ordered_json json{{"number", e.number},
                                       {"name", e.name},
                                       {"parent", e.parent},

@@ -11,10 +11,11 @@
 
 #include "harness/base/file.h"
 #include "harness/base/table.h"
+#include "harness/cases/inputs.h"
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
+#include "harness/features/features.h"
 #include "harness/ladder/library.h"
-#include "harness/problem/inputs.h"
 #include "harness/problem/shape.h"
 #include "stages/errors.h"
 

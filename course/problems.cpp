@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <random>
 
+#include "harness/cases/random.h"
+#include "harness/cases/verification_cases.h"
 #include "harness/count/claims.h"
 #include "harness/problem/case.h"
-#include "harness/problem/random.h"
 
 namespace ladder {
 namespace {

@@ -9,6 +9,8 @@
 #include "harness/base/file.h"
 #include "harness/base/json.h"
 #include "harness/base/terminal.h"
+#include "harness/cases/verification_cases.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/case.h"
 #include "harness/report/diff.h"
@@ -168,11 +170,11 @@ std::string first_failure(const Puzzle& puzzle, const PuzzleFolder& folder, cons
                 if (!quick && !forward) continue;
                 const std::vector<Case>& cases = quick ? quick_cases : all_cases;
                 for (std::size_t k = 0; k < cases.size() && failure.empty(); ++k) {
-                    on_step(cases[k].description(), done++, steps);
+                    on_step(description_of(cases[k]), done++, steps);
                     const bool own = quick && k == 0;
                     const Verdict verdict = own ? kernel->verify(puzzle.mutant) : kernel->verify(cases[k]);
                     const std::string& report = verdict.report;
-                    if (!report.empty()) failure = fmt::format("{}\n{}\n", cases[k].description(), report);
+                    if (!report.empty()) failure = fmt::format("{}\n{}\n", description_of(cases[k]), report);
                 }
             }
         }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "harness/features/features.h"
 #include "harness/problem/tensors.h"
 
 namespace ladder::test {

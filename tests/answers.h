@@ -7,8 +7,8 @@
 #include <limits>
 #include <string>
 
+#include "harness/cases/inputs.h"
 #include "harness/problem/case.h"
-#include "harness/problem/inputs.h"
 #include "harness/verify/outputs.h"
 #include "harness/verify/verdict.h"
 #include "reference/attention.h"

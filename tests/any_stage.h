@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/case.h"
 #include "tests/catch.h"

@@ -36,6 +36,7 @@
 #include "harness/base/file.h"
 #include "harness/base/table.h"
 #include "harness/device/device.h"
+#include "harness/features/features.h"
 #include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
 #include "harness/verify/kept.h"
@@ -61,8 +62,8 @@ const Verdict& verdict_on_original(const Stage& stage, const Mutant& mutant) {
     static const auto device = open_device(Backend::checked);
     static std::map<std::string, Verdict> verdicts;
     const bool about_work = mutant.report.starts_with("counted");
-    const auto [at, is_new] = verdicts.try_emplace(
-        fmt::format("{} {}{}", stage.folder(), mutant.problem.description(), about_work ? ", counted" : ""));
+    const auto [at, is_new] = verdicts.try_emplace(fmt::format(
+        "{} {}{}", stage.folder(), description_of(mutant.problem), about_work ? ", counted" : ""));
     if (is_new) at->second = verify(*device, stage, mutant);
     return at->second;
 }

@@ -24,8 +24,10 @@
 #include "course/fence/remote_device.h"
 #include "course/problems.h"
 #include "harness/base/file.h"
+#include "harness/cases/verification_cases.h"
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/case.h"
@@ -162,7 +164,7 @@ class Mutants {
         const bool rounds_large_scores = stage_->rounds_large_scores;
         const Products products = stage_->products;
         tests_.push_back(
-            {"result of " + c.description(), Backend::cpu, [=](Run& run) {
+            {"result of " + description_of(c), Backend::cpu, [=](Run& run) {
                  const Outputs outputs = run_stage(*run.device, run.stage, c, reference->inputs());
                  return judge(c, reference->expected(products), outputs, rounds_large_scores).report;
              }});
@@ -171,7 +173,7 @@ class Mutants {
     void add_races(const Case& c, simt::Order order) {
         const auto inputs = std::make_shared<Reference>(c);
         const std::string orders[] = {"forward", "reversed", "shuffled", "delayed"};
-        tests_.push_back({fmt::format("races, {}, {}", orders[static_cast<int>(order)], c.description()),
+        tests_.push_back({fmt::format("races, {}, {}", orders[static_cast<int>(order)], description_of(c)),
                           Backend::checked, [=](Run& run) {
                               const simt::KeptOptions kept;
                               simt::options().order = order;
@@ -189,7 +191,7 @@ class Mutants {
             const auto inputs = std::make_shared<Reference>(c);
             const auto before = std::make_shared<Work>(
                 parent == nullptr ? Work() : count_work(*local, *parent, c, inputs->inputs()));
-            tests_.push_back({"claims on " + c.description(), Backend::cpu, [=, this](Run& run) {
+            tests_.push_back({"claims on " + description_of(c), Backend::cpu, [=, this](Run& run) {
                                   const Work after = count_work(*run.device, run.stage, c, inputs->inputs());
                                   if (!after.why_not.empty()) return after.why_not;
                                   for (const Claim& claim :

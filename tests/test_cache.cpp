@@ -4,10 +4,12 @@
 #include <set>
 #include <string>
 
+#include "harness/cases/inputs.h"
+#include "harness/cases/random.h"
+#include "harness/features/cache.h"
+#include "harness/features/features.h"
+#include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/cache.h"
-#include "harness/problem/inputs.h"
-#include "harness/problem/random.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 #include "stages/errors.h"
@@ -43,7 +45,7 @@ TEST_CASE("cache: a row sees the keys that its request has, bottom-right under a
             }
         }
         if (!causal) CHECK(flops(c.shape, causal, Pass::forward, c.features) == 4 * scores * 64);
-        CHECK(parse_case(c.options()) == c);
+        CHECK(parse_case(options_of(c)) == c);
     }
     // Of 36 rows of K and of V each head has 15; there are 12 of Q and O.
     CHECK(unavoidable_bytes(cached(4, 9, "", 0).shape, Pass::forward, {.lengths = "5,0,9,1"}) ==
@@ -116,16 +118,17 @@ TEST_CASE("cache: lengths and pages are checked, and random ones always fit", "[
     int empty = 0, prefixes = 0;
     for (int k = 0; k < 200; ++k) {
         Case c = random_case(random, {64}, k);
-        draw_lengths(random, c);
-        draw_pages(random, c);
+        const auto draw = [&](Feature feature) { info_of(feature).draw(random, stages().front(), c); };
+        draw(Feature::lengths);
+        draw(Feature::pages);
         for (const int length : lengths_of(c)) empty += length == 0;
-        if (k % 2 == 0) draw_prefix(random, c);
+        if (k % 2 == 0) draw(Feature::prefix);
         prefixes += c.features.prefix != 0;
-        CHECK_NOTHROW(require_cache(c));
+        CHECK_NOTHROW(require_possible(c));
         c.shape.B = (c.shape.B + 1) / 2;
         c.shape.Nk = (c.shape.Nk + 1) / 2;
-        fit_cache(c);
-        CHECK_NOTHROW(require_cache(c));
+        for (const Feature feature : {Feature::lengths, Feature::prefix}) info_of(feature).fit(c);
+        CHECK_NOTHROW(require_possible(c));
     }
     CHECK(empty > 20);
     CHECK(prefixes > 20);
@@ -141,11 +144,11 @@ TEST_CASE("cache: a stage that takes none refuses it by name", "[problem]") {
     CHECK(why_not_taken(plain, c) == plain.folder() + " does not take lengths of requests");
     CHECK(why_not_taken(lengths, c) == lengths.folder() + " does not take K and V in pages");
     CHECK(why_not_taken(pages, c).empty());
-    CHECK(c.description().ends_with("normal lengths=3,4 pages=4"));
+    CHECK(description_of(c).ends_with("normal lengths=3,4 pages=4"));
     Case prefixed = cached(2, 7, "", 4);
     prefixed.features.prefix = 4;
     CHECK(why_not_taken(pages, prefixed) == pages.folder() + " does not take a shared prefix");
     CHECK(why_not_taken(prefix, prefixed).empty());
-    CHECK(parse_case(prefixed.options()) == prefixed);
-    CHECK(prefixed.description().ends_with("normal pages=4 prefix=4"));
+    CHECK(parse_case(options_of(prefixed)) == prefixed);
+    CHECK(description_of(prefixed).ends_with("normal pages=4 prefix=4"));
 }

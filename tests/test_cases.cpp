@@ -11,13 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "harness/cases/cover.h"
+#include "harness/cases/inputs.h"
+#include "harness/cases/random.h"
+#include "harness/cases/verification_cases.h"
+#include "harness/features/cache.h"
+#include "harness/features/documents.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/cache.h"
-#include "harness/problem/corner_cases.h"
-#include "harness/problem/cover.h"
-#include "harness/problem/documents.h"
-#include "harness/problem/inputs.h"
-#include "harness/problem/random.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 #include "tests/answers.h"
@@ -281,11 +282,11 @@ TEST_CASE(
     wide.head_dims = {64, 128, 256};
     std::set<std::string> all;
     for (const Case& c : verification_cases(wide, Cover::all)) {
-        CAPTURE(c.description());
-        CHECK(all.insert(c.description()).second);  // each once
+        CAPTURE(description_of(c));
+        CHECK(all.insert(description_of(c)).second);  // each once
     }
     for (const Stage& stage : {narrow, make_stage()}) {
-        for (const Case& c : verification_cases(stage, Cover::all)) CHECK(all.contains(c.description()));
+        for (const Case& c : verification_cases(stage, Cover::all)) CHECK(all.contains(description_of(c)));
     }
 }
 
@@ -294,7 +295,7 @@ TEST_CASE("random problems are problems, and a failing one shrinks to what makes
     std::vector<Case> drawn;
     for (int k = 0; k < 40; ++k) {
         drawn.push_back(random_case(random, {64, 128}, k));
-        CAPTURE(drawn.back().description());
+        CAPTURE(description_of(drawn.back()));
         CHECK_NOTHROW(validate(drawn.back().shape));
         CHECK_NOTHROW(make_inputs(drawn.back()));
     }
@@ -309,7 +310,7 @@ TEST_CASE("random problems are problems, and a failing one shrinks to what makes
     const auto failing = std::find_if(drawn.begin(), drawn.end(), fails);
     REQUIRE(failing != drawn.end());
     const Case smallest = shrink(*failing, fails);
-    CHECK(smallest.options() == fmt::format("--shape 1,2,1,1,38,{} --causal", smallest.shape.d));
+    CHECK(options_of(smallest) == fmt::format("--shape 1,2,1,1,38,{} --causal", smallest.shape.d));
 }
 
 }  // namespace

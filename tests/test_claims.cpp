@@ -36,7 +36,7 @@ struct Counts {
 /// Those of a problem, which most stages have in common.
 const Inputs& inputs_of(const Case& c) {
     static std::map<std::string, Inputs> known;
-    const auto [place, is_new] = known.try_emplace(c.description());
+    const auto [place, is_new] = known.try_emplace(description_of(c));
     if (is_new) place->second = make_inputs(c);
     return place->second;
 }
@@ -61,7 +61,7 @@ Counts count(const Stage& stage, const Case& c, Backend backend = Backend::cpu) 
 /// children.
 const Counts& counted(const Stage& stage, const Case& c) {
     static std::map<std::pair<int, std::string>, Counts> known;
-    const std::pair key(stage.number, c.description());
+    const std::pair key(stage.number, description_of(c));
     const auto found = known.find(key);
     return found != known.end() ? found->second : known.emplace(key, count(stage, c)).first->second;
 }
@@ -85,7 +85,7 @@ void check_claims(const Stage& stage) {
     bool parent_meets_them = parent != nullptr, new_head_dim = false, all_stay = true;
     std::set<std::pair<int, bool>> audited;
     for (const Case& c : claim_cases(stage.folder())) {
-        INFO(stage.folder() << " " << c.description());
+        INFO(stage.folder() << " " << description_of(c));
         const Counts child = counted(stage, c), before = parent == nullptr ? Counts() : counted(*parent, c);
         CHECK(child.work.why_not.empty());
         // The checked back-end counts the same, and audits it: what bypasses the counters is in
@@ -129,7 +129,7 @@ void check_on_any_device(const std::vector<std::string>& stages, const std::vect
             for (const int multiprocessors : {1, 2, 3, 5, 7, 40}) {
                 simt::options().multiprocessors = multiprocessors;
                 for (const std::string& stage : stages) {
-                    INFO(stage << " on " << multiprocessors << ": " << reference.problem.description());
+                    INFO(stage << " on " << multiprocessors << ": " << description_of(reference.problem));
                     const Verdict verdict = verify(*device, named(stage), reference);
                     INFO(verdict.report);
                     CHECK(verdict.passed);
@@ -198,7 +198,7 @@ TEST_CASE("claims: one launch launches one kernel, in which each block of a spli
     // The same sums in the same order: not a bit of the result moves, whoever comes last.
     const auto device = open_device(Backend::cpu);
     for (const Case& c : claim_cases(named("one_launch").folder())) {
-        INFO(c.description());
+        INFO(description_of(c));
         const Inputs inputs = make_inputs(c);
         const Outputs expected = run_stage(*device, named("fewer_parts"), c, inputs);
         const Outputs got = run_stage(*device, named("one_launch"), c, inputs);

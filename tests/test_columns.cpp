@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "harness/features/columns.h"
+#include "harness/features/features.h"
+#include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/columns.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 #include "stages/errors.h"
@@ -34,7 +36,7 @@ TEST_CASE("columns: bounds have the form that a problem says, and visible scores
             for (const Window window : {Window{}, Window{40, 10}}) {
                 Case c = drawn(pattern.name, causal);
                 c.features.window = window;
-                INFO(c.description());
+                INFO(description_of(c));
                 const Columns columns = make_problem(c, {}).columns;
                 CHECK(make_columns(c).size() ==
                       std::size_t(c.shape.B) * columns.heads * c.shape.Nk * columns.count);
@@ -99,5 +101,5 @@ TEST_CASE("columns: a stage that takes none refuses them by name") {
     CHECK(why_not_taken(other, c) == other.folder() + " does not take column bounds");
     CHECK(why_not_taken(test::stage_that({.takes = {Feature::columns}}), c).empty());
     CHECK_THROWS_AS(column_pattern("every"), BadUsage);
-    CHECK(c.description().ends_with("normal columns=documents"));
+    CHECK(description_of(c).ends_with("normal columns=documents"));
 }

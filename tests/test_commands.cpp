@@ -9,10 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "harness/cases/regimes.h"
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/regimes.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/selection.h"
 #include "harness/time/timing.h"
@@ -235,7 +236,7 @@ TEST_CASE("claims: each stage changes something on its telling problem", "[claim
         if (parent != nullptr && parent->pass == stage.pass) with_parent.push_back(&stage);
     }
     for (const Change& change : count_changes(*device, with_parent, telling_case, ignore_steps)) {
-        CAPTURE(change.stage->folder(), change.problem.description());
+        CAPTURE(change.stage->folder(), description_of(change.problem));
         CHECK(change.before.why_not.empty());
         if (change.parent == nullptr) {  // which refuses the problem, and so has nothing that could move
             CHECK_FALSE(why_not_taken(*find_stage(change.stage->parent), change.problem).empty());

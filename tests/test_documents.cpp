@@ -3,9 +3,11 @@
 
 #include <string>
 
+#include "harness/cases/random.h"
+#include "harness/features/documents.h"
+#include "harness/features/features.h"
+#include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/documents.h"
-#include "harness/problem/random.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 #include "stages/errors.h"
@@ -30,7 +32,7 @@ TEST_CASE("documents: a row sees what its document's mask leaves, counted key by
             Case c = packed("0,4,1x6,5x2,0x3,2x0,7", 19, 22);
             c.causal = causal;
             c.features.window = window;
-            INFO(c.description());
+            INFO(description_of(c));
             const reference::Mask mask = mask_of(c, 0, 0);
             double scores = 0;
             for (const auto& own : documents_of(c)) {
@@ -49,7 +51,7 @@ TEST_CASE("documents: a row sees what its document's mask leaves, counted key by
                 }
             }
             CHECK(flops(c.shape, causal, Pass::forward, c.features) == 4 * 2 * scores * 64);
-            CHECK(parse_case(c.options()) == c);
+            CHECK(parse_case(options_of(c)) == c);
         }
     }
     CHECK(document_bounds(packed("2,0,1x3", 3, 5)) == std::vector<int>{0, 2, 2, 3, 0, 2, 2, 5});
@@ -66,10 +68,12 @@ TEST_CASE("documents: lengths are checked, and random ones always fit", "[proble
     for (int k = 0; k < 200; ++k) {
         const int Nq = 1 + static_cast<int>(random() % 300),
                   Nk = k % 2 == 0 ? Nq : 1 + static_cast<int>(random() % 300);
-        const Case c = packed(random_documents(random, Nq, Nk), Nq, Nk);
-        CHECK_NOTHROW(require_documents(c));
-        for (const Case& smaller : smaller_documents(c)) {
-            CHECK_NOTHROW(require_documents(smaller));
+        Case c{.shape = {.Nq = Nq, .Nk = Nk}};
+        info_of(Feature::documents).draw(random, stages().front(), c);
+        if (c.features.documents.empty()) continue;
+        CHECK_NOTHROW(require_possible(c));
+        for (const Case& smaller : info_of(Feature::documents).simpler(c)) {
+            CHECK_NOTHROW(require_possible(smaller));
             CHECK(smaller.shape.Nq + smaller.shape.Nk <= Nq + Nk);
         }
         for (const auto& own : documents_of(c)) with_empty += own.first_row == own.end_row;
@@ -82,5 +86,5 @@ TEST_CASE("documents: a stage that takes none refuses them by name", "[problem]"
     const Stage& other = test::stage_that({.takes = {Feature::window}, .lacks = {Feature::documents}});
     CHECK(why_not_taken(other, c) == other.folder() + " does not take packed documents");
     CHECK(why_not_taken(test::stage_that({.takes = {Feature::documents}}), c).empty());
-    CHECK(c.description().ends_with("normal documents=3,4"));
+    CHECK(description_of(c).ends_with("normal documents=3,4"));
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
@@ -119,8 +120,8 @@ TEST_CASE(
 TEST_CASE("dropout: it is written as it is, and a stage that takes none refuses it by name") {
     const Case c = parse_case("--shape 1,1,1,64,64,64 --dropout 0.1,12345678901");
     CHECK(c.features.dropout == Dropout{230, 12345678901});
-    CHECK(parse_case(c.options()) == c);
-    CHECK(c.description().ends_with("normal dropout=0.1015625,12345678901"));
+    CHECK(parse_case(options_of(c)) == c);
+    CHECK(description_of(c).ends_with("normal dropout=0.1015625,12345678901"));
     int taking = 0, refusing = 0;
     for (const Stage& stage : stages()) {
         if (!stage.has_head_dim(64) || !why_not_taken(stage, Case{.shape = c.shape}).empty()) continue;
@@ -132,7 +133,8 @@ TEST_CASE("dropout: it is written as it is, and a stage that takes none refuses 
     for (const char* wrong : {"0,1", "1,1", "0.001,1", "0.9999,1", "-0.1,1", "nan,1", "0.1", "0.1,", "0.1,-1",
                               "0.1,1.5", "x,1"}) {
         INFO(wrong);
-        CHECK_THROWS_AS(parse_dropout(wrong), BadUsage);
+        Features features;
+        CHECK_THROWS_AS(info_of(Feature::dropout).read(features, wrong), BadUsage);
     }
 }
 

@@ -255,7 +255,7 @@ TEST_CASE("course: the problems of each seed hold what free draws may miss", "[c
         for (const std::uint64_t seed : {1, 2, 7}) {
             const std::vector<Case> seeded = seeded_problems(e, seed), raced = race_problems(e, seed);
             CHECK(seeded == seeded_problems(e, seed));
-            for (const Case& c : seeded) values.insert(c.options());
+            for (const Case& c : seeded) values.insert(options_of(c));
             const auto any = [&](int d, const std::function<bool(const Case&)>& is) {
                 return std::any_of(seeded.begin(), seeded.end(),
                                    [&](const Case& c) { return c.shape.d == d && is(c); });
@@ -281,7 +281,7 @@ TEST_CASE("course: the problems of each seed hold what free draws may miss", "[c
                 CHECK(std::any_of(raced.begin(), raced.end(), is_own));
             }
             for (const Case& c : seeded) {
-                Case same = parse_case(c.options());
+                Case same = parse_case(options_of(c));
                 same.pass = c.pass;
                 CHECK(same == c);
             }
@@ -307,7 +307,7 @@ TEST_CASE("course: the zoo shows a symptom, gives hints, and knows a fix", "[cou
     const ProcessResult first = lab_in(folder / "", "zoo " + number);
     CHECK(first.status == 0);
     CHECK(untracked_in(folder).empty());
-    CHECK(contains(first.out, problem.description()));
+    CHECK(contains(first.out, description_of(problem)));
     CHECK(says(first.out, report));
     CHECK(!contains(first.out, bug));
     CHECK(lab({"zoo", number, "--dir", dir, "--check"}).status == 1);

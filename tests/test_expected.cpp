@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/features/features.h"
+#include "harness/features/work.h"
 #include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
@@ -173,7 +175,7 @@ TEST_CASE(
         for (const DType dtype : {DType::fp16, DType::bf16}) {
             Case c = make_case({1, 2, 1, 40, 130, 64}, dtype);
             c.input = input;
-            CAPTURE(c.description());
+            CAPTURE(description_of(c));
             Answer a = answer(c, merged);
             const Expected expected(c, a.inputs);
             CHECK(judge(c, expected, a.outputs, true).report == "");

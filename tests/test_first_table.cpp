@@ -8,6 +8,8 @@
 #include <sstream>
 
 #include "harness/base/terminal.h"
+#include "harness/features/features.h"
+#include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
 #include "harness/report/timing_tables.h"
@@ -231,7 +233,7 @@ TEST_CASE("the sweep over caches has few problems, each with and without pages, 
     std::set<int> rows, groups, batches, keys;
     for (const TimedCase& timed : options.cases) {
         const Case& c = timed.problem;
-        INFO(c.description());
+        INFO(description_of(c));
         const Shape& s = c.shape;
         rows.insert(s.Nq), groups.insert(s.H / s.Hkv), batches.insert(s.B), keys.insert(s.Nk);
         CHECK((c.features.page_size == 0 || c.features.page_size == 64));

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "harness/cases/verification_cases.h"
+#include "harness/features/features.h"
 #include "harness/problem/tensors.h"
 #include "harness/verify/guarded_run.h"
 #include "harness/verify/one_case.h"
@@ -251,7 +253,7 @@ TEST_CASE("an offset of 32 bits reads and writes other rows of tensors far apart
     for (const Case& c : verification_cases(stage, Cover::all)) {
         if (c.layout != Layout::far) continue;
         far += 1;
-        CAPTURE(c.description());
+        CAPTURE(description_of(c));
         static View Problem::*in_32_bits;
         const auto passes = [&](View Problem::*wrong) {
             in_32_bits = wrong;

@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "harness/problem/inputs.h"
+#include "harness/cases/inputs.h"
+#include "harness/cases/verification_cases.h"
+#include "harness/features/features.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
 #include "stages/errors.h"
@@ -25,13 +27,13 @@ using namespace ladder::test;
 TEST_CASE("a case describes itself") {
     Case c = make_case({1, 2, 1, 37, 65, 64}, DType::fp16, true, Layout::bnhd);
     c.input = "rising";
-    CHECK(c.description() == "B=1 H=2 Hkv=1 Nq=37 Nk=65 d=64 fp16 causal bnhd rising");
+    CHECK(description_of(c) == "B=1 H=2 Hkv=1 Nq=37 Nk=65 d=64 fp16 causal bnhd rising");
     CHECK(c.softmax_scale() == 0.125f);
     c.scale = 0.5f;
     c.seed = 9;
     c.multiprocessors = 132;
-    CHECK(contains(c.description(), "scale=0.5 seed=9 sms=132"));
-    CHECK(c.options() ==
+    CHECK(contains(description_of(c), "scale=0.5 seed=9 sms=132"));
+    CHECK(options_of(c) ==
           "--shape 1,2,1,37,65,64 --causal --layout bnhd --input rising --seed 9 --scale 0.5 --sms 132");
     CHECK(c.softmax_scale() == 0.5f);
 }
@@ -204,8 +206,8 @@ TEST_CASE("the inputs of the backward pass are those of the forward one, dO, and
     CHECK(inputs.O == a.outputs.O);
     CHECK(inputs.L == a.outputs.L);
     CHECK(a.inputs.dO.empty());
-    CHECK(contains(c.description(), "d=64 bf16 backward causal bnhd"));
-    CHECK(c.description() != forward.description());
+    CHECK(contains(description_of(c), "d=64 bf16 backward causal bnhd"));
+    CHECK(description_of(c) != description_of(forward));
     Stage stage = gradient_stage();
     stage.tilings = {{64, 128, 2}, {64, 64, 3}};  // rings of query tiles, which wrap
     const auto cases = verification_cases(stage, Cover::each);

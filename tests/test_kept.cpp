@@ -1,5 +1,6 @@
 // Verdicts that are kept: a change of anything that they were made of must be seen.
 
+#include "harness/cases/verification_cases.h"
 #include "harness/verify/kept.h"
 
 #include <filesystem>
@@ -71,8 +72,10 @@ TEST_CASE("kept: a line changed in any kind of source takes a verdict away, and 
                                     std::string("reference/attention.cpp"),
                                     std::string("harness/base/parallel.h"),
                                     std::string("harness/ladder/library.cpp"),
-                                    std::string("harness/problem/inputs.cpp"),
-                                    std::string("harness/problem/verification_cases.cpp"),
+                                    std::string("harness/problem/case.cpp"),
+                                    std::string("harness/features/window.cpp"),
+                                    std::string("harness/cases/inputs.cpp"),
+                                    std::string("harness/cases/verification_cases.cpp"),
                                     std::string("harness/device/device_problem.cpp"),
                                     std::string("harness/verify/verdict.cpp"),
                                     std::string("harness/count/claims.cpp"),

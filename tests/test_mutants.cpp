@@ -79,7 +79,7 @@ TEST_CASE("mutants: what is read is what is written") {
     CHECK(mutant.report == "O is wrong ... every row");
     CHECK(mutant.difficulty == "hard");
     CHECK(mutant.hints == std::vector<std::string>{"count", "count: twice"});
-    CHECK(mutant.problem.description() ==
+    CHECK(description_of(mutant.problem) ==
           "B=2 H=4 Hkv=2 Nq=65 Nk=37 d=64 bf16 causal bnhd rising scale=-0.5 seed=7");
     REQUIRE(mutant.replacements.size() == 1);
     CHECK(mutant.replacements[0].from == "    sum += load(b + i);\n");

@@ -7,6 +7,8 @@
 
 #    include "course/exercise.h"
 #    include "course/problems.h"
+#    include "harness/cases/verification_cases.h"
+#    include "harness/features/features.h"
 #    include "harness/ladder/ladder.h"
 #    include "tests/course.h"
 
@@ -29,10 +31,10 @@ std::set<std::string> pairs_in(const std::vector<Case>& cases) {
                                         c.causal ? "causal" : "not causal",
                                         c.shape.Hkv > 1 ? "several heads" : "one head",
                                         c.shape.H > c.shape.Hkv ? "grouped" : "not grouped"};
-        for (const FeatureForm& form : feature_forms()) {
-            const std::string text = form.text(c.features);
-            const bool is_pattern = form.feature == Feature::columns || form.feature == Feature::tiles;
-            levels.push_back(form.word + std::string(text.empty() ? " none" : is_pattern ? text : ""));
+        for (const FeatureInfo& info : all_features()) {
+            const std::string text = info.text(c.features);
+            const bool is_pattern = info.feature == Feature::columns || info.feature == Feature::tiles;
+            levels.push_back(info.word() + std::string(text.empty() ? " none" : is_pattern ? text : ""));
         }
         for (const std::string& one : levels) {
             for (const std::string& other : levels) pairs.insert(one + ", " + other);

@@ -13,6 +13,7 @@
 
 #include "harness/base/json.h"
 #include "harness/base/process.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/report/profile_tables.h"
 #include "harness/time/nsight.h"

@@ -230,7 +230,7 @@ TEST_CASE("ranks: the parts of a case make the whole, and every rank has its dev
                 // Under a mask lab verify has ranks, in all orders. Gradients of 8 ranks take seconds.
                 if ((causal && ranks > 2) || (stage.pass == Pass::backward && ranks == 8)) continue;
                 const Case c = divided({1, 2, 1, 137, 137, 64}, ranks, causal);
-                INFO(stage.folder() << " " << c.description());
+                INFO(stage.folder() << " " << description_of(c));
                 CHECK(verify(*device, stage, c).report == "");
             }
         }
@@ -245,7 +245,7 @@ TEST_CASE("ranks: a divided cache merges to the whole, on every rank alike", "[r
         for (const int Nq : {1, 4, 16}) {
             for (const bool causal : {false, true}) {
                 const Case c = divided({1, 8, 2, Nq, 137, 64}, ranks, causal);
-                INFO(c.description());
+                INFO(description_of(c));
                 CHECK(verify(*device, stage, c).report == "");
             }
         }

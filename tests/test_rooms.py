@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOMS = [Path("harness", room) for room in
-         ("base", "ladder", "problem", "device", "verify", "count", "trace", "time", "report", "commands")]
+         ("base", "ladder", "problem", "features", "cases", "device", "verify", "count", "trace", "time", "report", "commands")]
 ROOMS += [Path("course", "fence"), Path("course"), Path("course", "commands")]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)

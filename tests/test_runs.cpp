@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/features/features.h"
 #include "harness/problem/tensors.h"
 #include "harness/verify/all_cases.h"
 #include "harness/verify/one_case.h"
@@ -150,10 +151,10 @@ TEST_CASE("stages share the inputs of a case and what is expected") {
     });
     // Case by case, since each is made but once.
     REQUIRE(steps.size() == 5);
-    CHECK(contains(steps[0], both.folder() + ", " + other.description()));
-    CHECK(contains(steps[1], both.folder() + ", " + shared.description()));
-    CHECK(contains(steps[2], small.folder() + ", " + shared.description()));
-    CHECK(contains(steps[3], both.folder() + ", " + wide.description()));
+    CHECK(contains(steps[0], both.folder() + ", " + description_of(other)));
+    CHECK(contains(steps[1], both.folder() + ", " + description_of(shared)));
+    CHECK(contains(steps[2], small.folder() + ", " + description_of(shared)));
+    CHECK(contains(steps[3], both.folder() + ", " + description_of(wide)));
     CHECK(verifications[0].passed == 3);
     CHECK(verifications[1].passed == 1);
     CHECK(verifications[1].why_not == "it has no head dimension 128");

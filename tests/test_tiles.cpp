@@ -6,10 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "harness/features/features.h"
+#include "harness/features/patterns.h"
+#include "harness/features/tiles.h"
+#include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
-#include "harness/problem/tiles.h"
 #include "stages/errors.h"
 #include "tests/any_stage.h"
 #include "tests/catch.h"
@@ -44,8 +47,8 @@ TEST_CASE("tiles: lists show what the mask of the reference shows, and scores ar
     for (const TilePattern& pattern : tile_patterns()) {
         for (const std::uint64_t seed : {1, 2}) {
             const Case c = drawn(pattern.name, seed);
-            INFO(c.description());
-            const std::vector<std::uint32_t> memory = make_tile_lists(c);
+            INFO(description_of(c));
+            const std::vector<int> memory = make_tile_lists(c);
             const TileLists lists = tile_lists(c, memory.data());
             CHECK(lists.heads == heads_with_masks(pattern.mask_of, c.shape));
             CHECK(lists.batches == (pattern.mask_of == MaskOf::all_heads ? 1 : 2));
@@ -119,8 +122,8 @@ TEST_CASE("tiles: a stage that takes none refuses them by name, and another mask
     const Stage& other = test::stage_that({.takes = {Feature::columns}, .lacks = {Feature::tiles}});
     CHECK(why_not_taken(other, c) == other.folder() + " does not take lists of tiles");
     CHECK(why_not_taken(test::stage_that({.takes = {Feature::tiles}}), c).empty());
-    CHECK(c.description().ends_with("normal tiles=quarter"));
-    CHECK(parse_case(c.options()) == c);
+    CHECK(description_of(c).ends_with("normal tiles=quarter"));
+    CHECK(parse_case(options_of(c)) == c);
     CHECK_THROWS_AS(tile_pattern("every"), BadUsage);
     CHECK_THROWS_AS(parse_case("--shape 1,1,1,64,64,64 --tiles quarter --causal"), BadUsage);
     CHECK_THROWS_AS(parse_case("--shape 1,1,1,64,64,64 --tiles quarter --window 3,0"), BadUsage);

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/device/device_problem.h"
+#include "harness/features/features.h"
+#include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
@@ -437,7 +439,7 @@ TEST_CASE("heads of requests with lengths of their own, and in pages, are compar
         for (const char* lengths : {"", "40,0,17,8"}) {
             c.features = {.lengths = lengths, .page_size = page_size};
             for (const int heads : {2, 3, 8}) {
-                CAPTURE(c.description(), heads);
+                CAPTURE(description_of(c), heads);
                 options.max_compared = std::size_t(heads) * c.shape.Nk * c.shape.d;
                 const Row row = time_stages(gpu, {stage}, options).rows[0];
                 CAPTURE(row.why_not);

@@ -41,7 +41,7 @@ void for_each_trace(F&& f) {
     static std::map<std::string, Trace> recorded;
     for (const Stage& stage : stages()) {
         for (const Case& c : cases()) {
-            const std::string key = stage.folder() + " " + c.description();
+            const std::string key = stage.folder() + " " + description_of(c);
             INFO(key);
             if (!stage.has_head_dim(c.shape.d)) continue;
             auto found = recorded.find(key);

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <map>
 
+#include "harness/cases/verification_cases.h"
+#include "harness/features/features.h"
 #include "harness/problem/tensors.h"
 #include "harness/verify/verdict.h"
 #include "reference/attention.h"
@@ -20,7 +22,7 @@ using namespace ladder::test;
 
 TEST_CASE("the judge accepts a kernel's rounding in every verification case", "[slow]") {
     for (const Case& c : verification_cases(make_stage(), Cover::all)) {
-        CAPTURE(c.description());
+        CAPTURE(description_of(c));
         const Verdict verdict = answer(c, as_a_kernel).verdict();
         CHECK(verdict.report == "");
         CHECK(verdict.passed);
@@ -143,7 +145,7 @@ TEST_CASE("the judge compares only the sampled rows with the reference") {
 TEST_CASE("the judge accepts a kernel's rounding of gradients in every verification case") {
     std::map<Mistake, double> nearest;  // to the bound on relative L2
     for (const Case& c : verification_cases(gradient_stage(), Cover::pairs)) {
-        CAPTURE(c.description());
+        CAPTURE(description_of(c));
         const Inputs inputs = make_inputs(c);
         const Expected expected(c, inputs);
         for (const Mistake kernel : {Mistake::none, Mistake::D_of_P}) {
@@ -161,7 +163,7 @@ TEST_CASE("the judge accepts a kernel's rounding of gradients in every verificat
 TEST_CASE("the judge rejects what kernels get wrong in gradients, on the quick cases") {
     std::map<Mistake, int> rejected;
     for (const Case& c : verification_cases(gradient_stage(), Cover::each)) {
-        CAPTURE(c.description());
+        CAPTURE(description_of(c));
         const Inputs inputs = make_inputs(c);
         const Expected expected(c, inputs);
         for (const Mistake mistake : mistakes) {

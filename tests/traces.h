@@ -3,6 +3,7 @@
 #pragma once
 
 #include "harness/device/device.h"
+#include "harness/features/features.h"
 #include "harness/problem/case.h"
 #include "harness/trace/trace.h"
 

@@ -5,6 +5,7 @@
 #include "harness/commands/cpu_time.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
@@ -46,8 +47,9 @@ Document run(const CountOptions& options) {
         *device, selected, [&](const Stage&) { return c; }, std::ref(blocks));
 
     Document document;
-    document.facts = {{"backend", name(device->backend())},
-                      {"case", changes.empty() ? c.description() : changes.front().problem.description()}};
+    document.facts = {
+        {"backend", name(device->backend())},
+        {"case", changes.empty() ? description_of(c) : description_of(changes.front().problem)}};
     document.tables = {work_table(changes), change_table(changes)};
     if (document.tables.back().rows().empty()) document.tables.pop_back();
     std::size_t counted = 0;

@@ -9,13 +9,15 @@
 #include <vector>
 
 #include "harness/base/terminal.h"
+#include "harness/cases/regimes.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
+#include "harness/features/features.h"
+#include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/case.h"
 #include "harness/problem/features.h"
-#include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 #include "harness/time/fastest.h"
 
@@ -229,8 +231,8 @@ Document run(const ListOptions& options) {
         const Case counted = telling_case(stage);
         const auto [compared, problem] = counted_parent(stage, counted);
         std::vector<std::string> taken;
-        for (const FeatureForm& form : feature_forms())
-            if (takes(stage, form.feature)) taken.emplace_back(form.word);
+        for (const FeatureInfo& info : all_features())
+            if (takes(stage, info.feature)) taken.emplace_back(info.word());
         const std::string time_is = recorded_as(timed, stage), profile_is = recorded_as(profiled, stage);
         by_time[time_is].push_back(fmt::format("{:02}", stage.number));
         by_profile[profile_is].push_back(fmt::format("{:02}", stage.number));
@@ -239,9 +241,9 @@ Document run(const ListOptions& options) {
                             anywhere ? Cell() : Cell(needed), yes_or_no(is_ablation(stage.number)),
                             yes_or_no(is_for_order(stage)), yes_or_no(is_last_of_part(stage)),
                             yes_or_no(stage.products != Products::of_16_bits),
-                            fmt::format("{}", fmt::join(taken, " ")), counted.options(),
+                            fmt::format("{}", fmt::join(taken, " ")), options_of(counted),
                             compared != nullptr ? Cell(compared->folder()) : Cell(),
-                            compared != nullptr ? Cell(problem.options()) : Cell(), time_is, profile_is});
+                            compared != nullptr ? Cell(options_of(problem)) : Cell(), time_is, profile_is});
     }
     Table families("regimes", "",
                    {{"regime", "regime"},

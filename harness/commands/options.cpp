@@ -9,13 +9,10 @@
 
 #include "harness/base/file.h"
 #include "harness/base/terminal.h"
-#include "harness/problem/cache.h"
-#include "harness/problem/columns.h"
-#include "harness/problem/documents.h"
-#include "harness/problem/inputs.h"
-#include "harness/problem/regimes.h"
+#include "harness/cases/inputs.h"
+#include "harness/cases/regimes.h"
+#include "harness/features/features.h"
 #include "harness/problem/shape.h"
-#include "harness/problem/tiles.h"
 #include "harness/time/timing.h"
 #ifdef LADDER_HAS_CPU
 #    include "simt/simt.h"
@@ -67,13 +64,11 @@ Case CaseOptions::with_default(const Shape& default_shape) const {
     c.shape = shape.value_or(default_shape);
     c.causal = causal;
     c.features = features;
-    require_documents(c);
-    require_tiles(c);
     c.dtype = dtype.value_or(c.dtype);
     c.layout = layout.value_or(c.layout);
     c.input = input.value_or(c.input);
     c.seed = seed.value_or(c.seed);
-    require_cache(c);
+    require_possible(c);
     return c;
 }
 
@@ -91,17 +86,10 @@ RegimeOptions::RegimeOptions(Command& command) {
 void RegimeOptions::check() const {
     if (causal && !shape) throw BadUsage("--causal goes with --shape; the regimes say which of theirs are");
     if (!shape) require_shape_for(features, "; the regimes say which of theirs have it");
-    if (!features.columns.empty() && column_pattern(features.columns).mask_of != MaskOf::all_heads) {
-        throw BadUsage(
-            fmt::format("--columns {} has bounds for each head, and what is timed is compared head by "
-                        "head, so it takes one whose heads are alike",
-                        features.columns));
-    }
-    if (!features.tiles.empty() && tile_pattern(features.tiles).mask_of != MaskOf::all_heads) {
-        throw BadUsage(
-            fmt::format("--tiles {} has lists for each head, and what is timed is compared head by "
-                        "head, so it takes one whose heads are alike",
-                        features.tiles));
+    for (const FeatureInfo* info : in_use_of(features)) {
+        if (info->why_not_timed == nullptr) continue;
+        if (const std::string why_not = info->why_not_timed(features); !why_not.empty())
+            throw BadUsage(why_not);
     }
 }
 
@@ -111,9 +99,7 @@ Case RegimeOptions::custom_case(Pass pass) const {
     c.shape = *shape;
     c.causal = causal;
     c.features = features;
-    require_documents(c);
-    require_tiles(c);
-    require_cache(c);
+    require_possible(c);
     c.dtype = dtype_or_default();
     return c;
 }
@@ -142,18 +128,14 @@ void require_ranks(const std::vector<const Stage*>& stages, int ranks) {
 }
 
 void add_features(Command& command, Features& features, const std::vector<Feature>& of) {
-    std::vector<std::string> columns, tiles;
-    for (const ColumnPattern& pattern : column_patterns()) columns.emplace_back(pattern.name);
-    for (const TilePattern& pattern : tile_patterns()) tiles.emplace_back(pattern.name);
-    for (const FeatureForm& form : feature_forms()) {
-        if (!of.empty() && std::find(of.begin(), of.end(), form.feature) == of.end()) continue;
-        if (form.feature == Feature::ranks) continue;  // add_ranks()
+    for (const FeatureInfo& info : all_features()) {
+        if (!of.empty() && std::find(of.begin(), of.end(), info.feature) == of.end()) continue;
+        if (info.feature == Feature::ranks) continue;  // add_ranks()
         Argument argument = command.parsed(
-            form.option, [&features, read = form.read](const std::string& text) { read(features, text); },
-            form.help);
-        argument.type_name(form.type);
-        if (form.feature == Feature::columns) argument.one_of(columns);
-        if (form.feature == Feature::tiles) argument.one_of(tiles);
+            info.option, [&features, read = info.read](const std::string& text) { read(features, text); },
+            info.help);
+        argument.type_name(info.type);
+        if (!info.choices.empty()) argument.one_of(info.choices);
     }
 }
 

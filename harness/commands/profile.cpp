@@ -8,6 +8,7 @@
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/features/features.h"
 #include "harness/problem/shape.h"
 #include "harness/report/profile_tables.h"
 #include "harness/report/timing_tables.h"
@@ -70,7 +71,7 @@ std::vector<std::string> same_command(const ProfileOptions& options) {
     if (problem.shape) {
         Case c = problem.custom_case(Pass::forward);
         c.dtype = Case().dtype;  // which follows
-        std::istringstream words(c.options());
+        std::istringstream words(options_of(c));
         command.insert(command.end(), std::istream_iterator<std::string>(words), {});
     }
     command.insert(command.end(), {"--dtype", name(problem.dtype_or_default())});

@@ -13,6 +13,7 @@
 #include "harness/commands/cpu_time.h"
 #include "harness/commands/options.h"
 #include "harness/device/device_problem.h"
+#include "harness/features/features.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"

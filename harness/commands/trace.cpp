@@ -6,6 +6,7 @@
 #include "harness/base/progress.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
+#include "harness/features/features.h"
 #include "harness/ladder/library.h"
 #include "harness/problem/shape.h"
 #include "harness/trace/page.h"
@@ -113,7 +114,7 @@ Document run(const TraceOptions& options) {
     if (page) page->write(explorer_page(json));
 
     Document document;
-    document.facts = {{"case", c.description()},
+    document.facts = {{"case", description_of(c)},
                       {"multiprocessors", Cell::count(static_cast<std::uint64_t>(options.multiprocessors))}};
     if (page) document.facts.emplace_back("page", path + " (open it in a browser)");
     document.tables = {summary(traces, c.shape.d)};

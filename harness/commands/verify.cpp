@@ -1,3 +1,5 @@
+#include "harness/cases/verification_cases.h"
+#include "harness/features/features.h"
 #include "harness/verify/one_case.h"
 
 #include <fmt/format.h>
@@ -11,13 +13,12 @@
 #include <utility>
 
 #include "harness/base/progress.h"
+#include "harness/cases/random.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/cpu_time.h"
 #include "harness/commands/options.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
-#include "harness/problem/cache.h"
-#include "harness/problem/random.h"
 #include "harness/problem/shape.h"
 #include "harness/time/results.h"
 #include "harness/verify/all_cases.h"
@@ -111,7 +112,7 @@ std::vector<Listing> smallest_failures(Device& device, const std::vector<Verific
         if (!v.first_failed) continue;
         int tries = 0;
         const auto check = [&](const Case& c) {
-            on_step(fmt::format("shrink {}, {}", v.stage->folder(), c.description()), tries, tries + 1);
+            on_step(fmt::format("shrink {}, {}", v.stage->folder(), description_of(c)), tries, tries + 1);
             tries += 1;
             Reference reference(c);
             return verify(device, *v.stage, reference, runs);
@@ -123,8 +124,8 @@ std::vector<Listing> smallest_failures(Device& device, const std::vector<Verific
         listings.push_back(
             {"smallest_" + v.stage->folder(),
              fmt::format("the smallest problem that fails like it: {}\n{}\n\n{} --backend {} {}\n",
-                         smallest.description(), check(smallest).report, lab_command({"verify", named}),
-                         name(device.backend()), smallest.options()),
+                         description_of(smallest), check(smallest).report, lab_command({"verify", named}),
+                         name(device.backend()), options_of(smallest)),
              "", nullptr, Lines::wrapped});
     }
     return listings;
@@ -162,7 +163,7 @@ KeptVerdict kept_verdict(const Verification& v, const VerifyOptions& options, co
     std::string what =
         fmt::format("verify on {}, order {} {}, {} workers{}", name(device.backend()), backend.order,
                     backend.order_seed, backend.workers, options.orders ? ", all orders" : "");
-    for (const Case& c : v.cases) what += "\n" + c.description();
+    for (const Case& c : v.cases) what += "\n" + description_of(c);
     return {*v.stage, what};
 }
 
@@ -185,7 +186,7 @@ void require_patience(const VerifyOptions& options, const std::vector<Verificati
     for (const Verification& v : verifications) {
         for (const Case& c : v.cases) {
             time.add_run(device, *v.stage, c.shape, options.orders ? 4 : 1);
-            if (with_reference.insert(c.description()).second) time.add_reference(c.shape, c.pass);
+            if (with_reference.insert(description_of(c)).second) time.add_reference(c.shape, c.pass);
         }
     }
     options.lengthy.require_patience(time);
@@ -251,7 +252,7 @@ Document run(const VerifyOptions& options) {
     }
     if (options.problem.shape) {
         document.facts.emplace_back("case",
-                                    described_case(options, verifications[0].stage->pass).description());
+                                    description_of(described_case(options, verifications[0].stage->pass)));
     }
     document.tables = {verification_table(verifications)};
     document.data_tables = {error_table(verifications)};

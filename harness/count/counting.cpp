@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "harness/device/workspace.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/verify/guarded_run.h"
 #include "harness/verify/parts.h"
@@ -103,7 +104,7 @@ std::vector<Change> count_changes(Device& device, const std::vector<const Stage*
     std::map<std::string, Inputs> inputs;
     std::map<std::pair<std::string, std::string>, Work> counted_before;
     const auto work_of = [&](const Stage& stage, const Case& c) -> const Work& {
-        const std::string key = c.description();
+        const std::string key = description_of(c);
         const auto known = counted_before.find({stage.folder(), key});
         if (known != counted_before.end()) return known->second;
         if (!inputs.contains(key)) inputs.emplace(key, make_inputs(c));
@@ -132,23 +133,16 @@ Case telling_case(const Stage& stage) {
     if (regime == "draft") c.shape = Shape{.B = 1, .H = 8, .Hkv = 2, .Nq = 4, .Nk = 2048, .d = 64};
     if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime.ends_with("wide")) c.shape.d = 256;
-    if (regime.ends_with("window")) c.features.window = {99, 0};
-    if (regime.ends_with("tiles")) c.features.tiles = "diagonal_and_random";
-    if (regime.ends_with("dropout")) c.features.dropout = {230, 1};
-    if (regime == "column-bounds") c.features.columns = "documents";
-    if (regime.ends_with("packed")) c.features.documents = "200,40,272";
-    if (regime == "ragged" || regime == "paged" || regime == "prefix") {
-        c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 2048, .d = 64};
-        c.features.lengths = "100,2048,300,900";
+    c.pass = stage.pass;
+    if (const Regime* family = regime_named(regime)) {
+        for (const FeatureInfo* info : in_use_of(family->problems.front().features))
+            if (info->put_small != nullptr) info->put_small(c);
     }
-    if (regime == "paged") c.features.page_size = 16;
-    if (regime == "prefix") c.features = {.lengths = "1100,2048,1300,1900", .page_size = 16, .prefix = 1024};
     if (takes(stage, Feature::ranks)) {
         c.features.ranks = 4;
         if (stage.divides_rows) c.shape.Nq = c.shape.Nk = 1024;
     }
     c.causal = regime == "causal" || regime.ends_with("wide") || c.features.ranks > 1;
-    c.pass = stage.pass;
     return c;
 }
 

@@ -8,9 +8,9 @@
 
 #include "harness/base/progress.h"
 #include "harness/base/table.h"
+#include "harness/cases/inputs.h"
 #include "harness/count/work.h"
 #include "harness/device/device.h"
-#include "harness/problem/inputs.h"
 
 namespace ladder {
 

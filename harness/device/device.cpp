@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "harness/base/numbers.h"
 #include "harness/problem/shape.h"
 
 namespace ladder {

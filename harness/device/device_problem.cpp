@@ -7,12 +7,10 @@
 #include <cstring>
 
 #include "harness/base/parallel.h"
+#include "harness/features/cache.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/cache.h"
-#include "harness/problem/columns.h"
-#include "harness/problem/documents.h"
 #include "harness/problem/tensors.h"
-#include "harness/problem/tiles.h"
 #include "simt/e4m3.h"
 
 namespace ladder {
@@ -38,9 +36,14 @@ Buffer uploaded(Device& device, const std::vector<X>& dense, const char* name) {
     return buffer;
 }
 
-Buffer uploaded_columns(Device& device, const Case& c) {
-    return uploaded(device, c.features.columns.empty() ? std::vector<int>() : make_columns(c),
-                    "column bounds");
+/// Of those that the case has.
+std::map<Feature, Buffer> uploaded_numbers(Device& device, const Case& c) {
+    std::map<Feature, Buffer> buffers;
+    for (const FeatureInfo* info : in_use_of(c.features)) {
+        if (info->numbers != nullptr)
+            buffers.emplace(info->feature, uploaded(device, info->numbers(c), info->array));
+    }
+    return buffers;
 }
 
 /// Memory for the tensors of a case; of those that its pass has not, nothing.
@@ -116,11 +119,7 @@ DeviceInputs::DeviceInputs(Device& device, const Case& c, const Inputs& inputs)
       dO(uploaded(device, c, Tensor::dO, inputs.dO, "dO")),
       O(uploaded(device, c, Tensor::O, inputs.O, "O")),
       L(uploaded(device, inputs.L, "L")),
-      columns(uploaded_columns(device, c)),
-      tiles(uploaded(device, make_tile_lists(c), "tile lists")),
-      documents(uploaded(device, document_bounds(c), "documents")),
-      lengths(uploaded(device, lengths_of(c), "lengths")),
-      block_table(uploaded(device, ladder::block_table(c), "block table")) {}
+      numbers(uploaded_numbers(device, c)) {}
 
 DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
     : Q(Room(device, c, false).of(Tensor::Q, "Q")),
@@ -129,11 +128,7 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
       dO(Room(device, c, false).of(Tensor::dO, "dO", is_backward(c))),
       O(Room(device, c, true).of(Tensor::O, "O", is_backward(c))),
       L(Room(device, c, true).L(is_backward(c))),
-      columns(uploaded_columns(device, c)),
-      tiles(uploaded(device, make_tile_lists(c), "tile lists")),
-      documents(uploaded(device, document_bounds(c), "documents")),
-      lengths(uploaded(device, lengths_of(c), "lengths")),
-      block_table(uploaded(device, ladder::block_table(c), "block table")) {
+      numbers(uploaded_numbers(device, c)) {
     if (c.input != "normal") {
         const Inputs inputs = make_inputs(c);
         const auto place = [&](const Buffer& to, Tensor tensor, const std::vector<std::uint16_t>& from) {
@@ -170,17 +165,14 @@ DeviceInputs::DeviceInputs(Device& device, Stopwatch& stopwatch, const Case& c)
 }
 
 Addresses DeviceInputs::addresses() const {
-    return {.Q = Q.data(),
-            .K = K.data(),
-            .V = V.data(),
-            .O = O.data(),
-            .L = static_cast<float*>(L.data()),
-            .dO = dO.data(),
-            .columns = columns.data(),
-            .tiles = tiles.data(),
-            .documents = documents.data(),
-            .lengths = lengths.data(),
-            .block_table = block_table.data()};
+    Addresses at{.Q = Q.data(),
+                 .K = K.data(),
+                 .V = V.data(),
+                 .O = O.data(),
+                 .L = static_cast<float*>(L.data()),
+                 .dO = dO.data()};
+    for (const auto& [feature, buffer] : numbers) at.numbers[feature] = buffer.data();
+    return at;
 }
 
 namespace {

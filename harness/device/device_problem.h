@@ -2,13 +2,15 @@
 /// A stage's problem with all its memory on a device.
 #pragma once
 
+#include <map>
 #include <optional>
 
+#include "harness/cases/inputs.h"
 #include "harness/device/device.h"
 #include "harness/device/stopwatch.h"
 #include "harness/device/workspace.h"
+#include "harness/features/features.h"
 #include "harness/problem/case.h"
-#include "harness/problem/inputs.h"
 
 namespace ladder {
 
@@ -30,12 +32,8 @@ struct DeviceInputs {
     Addresses addresses() const;
 
     Buffer Q, K, V;
-    Buffer dO, O, L;     ///< of the backward pass alone; else empty
-    Buffer columns;      ///< of column bounds; else empty
-    Buffer tiles;        ///< make_tile_lists(); else empty
-    Buffer documents;    ///< document_bounds(); else empty
-    Buffer lengths;      ///< lengths_of(); else empty
-    Buffer block_table;  ///< block_table(); else empty
+    Buffer dO, O, L;                    ///< of the backward pass alone; else empty
+    std::map<Feature, Buffer> numbers;  ///< FeatureInfo::numbers of those that the case has
 };
 
 /// K and V in e4m3 for a stage with Products::of_8_bit_cache, otherwise empty: rounded on the host from the

@@ -18,6 +18,7 @@
 #include <string>
 #include <utility>
 
+#include "harness/base/numbers.h"
 #include "harness/base/process.h"
 #include "harness/base/statistics.h"
 #include "harness/device/cuda_calls.h"

@@ -116,15 +116,8 @@ bool read(std::string_view value, Tiling& tiling) {
 bool read(std::string_view value, std::vector<Feature>& features) {
     const auto list = items(value);
     for (const std::string_view item : list) {
-        if (item == "Feature::window") features.push_back(Feature::window);
-        if (item == "Feature::columns") features.push_back(Feature::columns);
-        if (item == "Feature::documents") features.push_back(Feature::documents);
-        if (item == "Feature::lengths") features.push_back(Feature::lengths);
-        if (item == "Feature::pages") features.push_back(Feature::pages);
-        if (item == "Feature::prefix") features.push_back(Feature::prefix);
-        if (item == "Feature::ranks") features.push_back(Feature::ranks);
-        if (item == "Feature::tiles") features.push_back(Feature::tiles);
-        if (item == "Feature::dropout") features.push_back(Feature::dropout);
+        for (const auto& [feature, word, name] : feature_words())
+            if (item == fmt::format("Feature::{}", word)) features.push_back(feature);
     }
     return !list.empty() && features.size() == list.size();
 }

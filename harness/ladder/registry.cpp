@@ -6,6 +6,7 @@
 
 #include <mutex>
 
+#include "harness/ladder/declaration.h"
 #include "harness/ladder/library.h"
 #include "stages/errors.h"
 #include "stages/launch.h"
@@ -41,27 +42,25 @@ const char* name(Backend backend) {
     }
 }
 
+const std::vector<FeatureWords>& feature_words() {
+    static const std::vector<FeatureWords> words{{Feature::window, "window", "a sliding window"},
+                                                 {Feature::columns, "columns", "column bounds"},
+                                                 {Feature::documents, "documents", "packed documents"},
+                                                 {Feature::lengths, "lengths", "lengths of requests"},
+                                                 {Feature::pages, "pages", "K and V in pages"},
+                                                 {Feature::prefix, "prefix", "a shared prefix"},
+                                                 {Feature::ranks, "ranks", "several ranks"},
+                                                 {Feature::tiles, "tiles", "lists of tiles"},
+                                                 {Feature::dropout, "dropout", "dropout"}};
+    return words;
+}
+
+const char* word(Feature feature) {
+    return feature_words()[static_cast<std::size_t>(feature)].word;
+}
+
 const char* name(Feature feature) {
-    switch (feature) {
-        case Feature::window:
-            return "a sliding window";
-        case Feature::columns:
-            return "column bounds";
-        case Feature::documents:
-            return "packed documents";
-        case Feature::lengths:
-            return "lengths of requests";
-        case Feature::pages:
-            return "K and V in pages";
-        case Feature::prefix:
-            return "a shared prefix";
-        case Feature::ranks:
-            return "several ranks";
-        case Feature::tiles:
-            return "lists of tiles";
-        default:
-            return "dropout";
-    }
+    return feature_words()[static_cast<std::size_t>(feature)].name;
 }
 
 bool register_stage(const Stage& stage) {

@@ -1,20 +1,8 @@
 #include "harness/problem/case.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <map>
-#include <sstream>
-
-#include "harness/problem/cache.h"
-#include "harness/problem/columns.h"
-#include "harness/problem/documents.h"
-#include "harness/problem/inputs.h"
-#include "harness/problem/shape.h"
-#include "harness/problem/tiles.h"
-#include "stages/errors.h"
 
 namespace ladder {
 namespace {
@@ -51,8 +39,31 @@ const char* name(Layout layout) {
     return "?";
 }
 
+const std::vector<InputKind>& input_kinds() {
+    static const std::vector<InputKind> kinds{
+        {"normal", "N(0, 1)"},
+        {"huge", "scores of about +-1e7, or with even seeds and in the backward pass +-1e4"},
+        {"rising", "scores rise along the keys: the running maximum changes at every tile"},
+        {"falling", "scores fall along the keys: the first tile keeps the maximum"},
+        {"constant", "every key is the same: each row's weights are all 1 / (number of keys)"},
+        {"one_hot", "each row's softmax sits on one key"},
+        {"huge_constant",
+         "every key is the same, with the scores of huge: in half of the rows all are far below 0"},
+        {"same_sign", "V is N(4, 1): sums over the keys grow, and what each step cuts off does not cancel"},
+        {"outliers",
+         "N(0, 1), and to one element in a thousand N(0, 100) is added (FlashAttention-3's test)"},
+        {"zeros", "N(0, 1), and zeros: in each tensor every third head, of the others rows 128 to 255"},
+    };
+    return kinds;
+}
+
 View dense_view(void* data, int heads, int N, int d) {
     return {data, std::int64_t{heads} * N * d, std::int64_t{N} * d, d};
+}
+
+int pool_pages(const Case& c) {
+    const int size = c.features.page_size;
+    return c.shape.B * ((c.shape.Nk + size - 1) / size) + 1;
 }
 
 Placement placement(const Case& c, Tensor tensor) {
@@ -87,151 +98,6 @@ Placement placement(const Case& c, Tensor tensor) {
 
 float Case::softmax_scale() const {
     return scale.value_or(1.0f / std::sqrt(static_cast<float>(shape.d)));
-}
-
-std::string Case::description() const {
-    const Shape& s = shape;
-    std::string text = fmt::format("B={} H={} Hkv={} Nq={} Nk={} d={} {}{}{} {} {}", s.B, s.H, s.Hkv, s.Nq,
-                                   s.Nk, s.d, name(dtype), pass == Pass::backward ? " backward" : "",
-                                   causal ? " causal" : "", name(layout), input);
-    text += in_words(features);
-    if (scale) text += fmt::format(" scale={}", *scale);
-    if (seed != 1) text += fmt::format(" seed={}", seed);
-    if (multiprocessors != 0) text += fmt::format(" sms={}", multiprocessors);
-    return text;
-}
-
-std::string Case::options() const {
-    const Shape& s = shape;
-    std::string text = fmt::format("--shape {},{},{},{},{},{}", s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d);
-    const Case plain;
-    if (causal) text += " --causal";
-    for (const std::string& word : options_of(features)) text += " " + word;
-    if (dtype != plain.dtype) text += fmt::format(" --dtype {}", name(dtype));
-    if (layout != plain.layout) text += fmt::format(" --layout {}", name(layout));
-    if (input != plain.input) text += " --input " + input;
-    if (seed != plain.seed) text += fmt::format(" --seed {}", seed);
-    if (scale) text += fmt::format(" --scale {}", *scale);
-    if (multiprocessors != 0) text += fmt::format(" --sms {}", multiprocessors);
-    return text;
-}
-
-Case parse_case(const std::string& options) {
-    Case c;
-    bool has_shape = false;
-    const std::map<std::string, DType> dtypes{{"fp16", DType::fp16}, {"bf16", DType::bf16}};
-    std::map<std::string, std::string> inputs;
-    for (const InputKind& kind : input_kinds()) inputs[kind.name] = kind.name;
-    std::istringstream words(options);
-    for (std::string option, value; words >> option;) {
-        if (option == "--causal") {
-            c.causal = true;
-            continue;
-        }
-        if (!(words >> value)) throw BadUsage(fmt::format("{} has no value", option));
-        const auto one_of = [&](const auto& choices) {
-            const auto found = choices.find(value);
-            if (found == choices.end()) throw BadUsage(fmt::format("there is no {} {}", option, value));
-            return found->second;
-        };
-        const auto form = std::find_if(feature_forms().begin(), feature_forms().end(),
-                                       [&](const FeatureForm& known) { return known.option == option; });
-        if (form != feature_forms().end()) {
-            form->read(c.features, value);
-        } else if (option == "--shape") {
-            c.shape = parse_shape(value);
-            has_shape = true;
-        } else if (option == "--dtype") {
-            c.dtype = one_of(dtypes);
-        } else if (option == "--layout") {
-            c.layout = one_of(layouts());
-        } else if (option == "--input") {
-            c.input = one_of(inputs);
-        } else if (option == "--seed") {
-            c.seed = number_in<std::uint64_t>(value);
-        } else if (option == "--scale") {
-            c.scale = number_in<float>(value);
-        } else if (option == "--sms") {
-            c.multiprocessors = number_in<int>(value);
-            if (c.multiprocessors < 1 || c.multiprocessors > most_multiprocessors)
-                throw BadUsage(fmt::format("--sms is from 1 to {}", most_multiprocessors));
-        } else {
-            throw BadUsage(fmt::format("a case has no {}", option));
-        }
-    }
-    if (!has_shape) throw BadUsage("the case has no --shape");
-    require_documents(c);
-    require_tiles(c);
-    require_cache(c);
-    return c;
-}
-
-bool takes(const Stage& stage, Feature feature) {
-    return std::find(stage.takes.begin(), stage.takes.end(), feature) != stage.takes.end();
-}
-
-std::string why_not_taken(const Stage& stage, const Case& c) {
-    for (const Feature feature : features_of(c.features)) {
-        if (!takes(stage, feature)) return fmt::format("{} does not take {}", stage.folder(), name(feature));
-    }
-    if (c.features.ranks == 1) return "";
-    const auto [Nq, Nk] = std::pair(c.shape.Nq, c.shape.Nk);
-    if (c.layout != Layout::bhnd)
-        return fmt::format("{} takes K and V in one piece on several ranks: --layout bhnd", stage.folder());
-    if (c.causal && Nq != Nk && stage.divides_rows) {
-        return fmt::format("{} takes a causal mask on several ranks for as many keys as query rows alone",
-                           stage.folder());
-    }
-    const int chunks = stage.chunks * c.features.ranks, rows = stage.divides_rows ? std::min(Nq, Nk) : Nk;
-    if (rows < chunks) {
-        return fmt::format("{} cuts a sequence for {} ranks into {} chunks: {} {} are too few",
-                           stage.folder(), c.features.ranks, chunks, rows,
-                           stage.divides_rows ? "rows" : "keys");
-    }
-    return "";
-}
-
-void require_taken(const Stage& stage, const Case& c) {
-    if (const std::string why_not = why_not_taken(stage, c); !why_not.empty()) throw BadUsage(why_not);
-}
-
-Problem make_problem(const Case& c, const Addresses& at) {
-    const Shape& s = c.shape;
-    Problem problem;
-    static_cast<Shape&>(problem) = s;
-    const auto view = [&](Tensor tensor, void* data) { return placement(c, tensor).at(data); };
-    problem.Q = view(Tensor::Q, at.Q);
-    problem.K = view(Tensor::K, at.K);
-    problem.V = view(Tensor::V, at.V);
-    problem.O = view(Tensor::O, at.O);
-    problem.L = static_cast<float*>(at.L);
-    if (c.pass == Pass::backward) {
-        problem.dO = view(Tensor::dO, at.dO);
-        problem.dQ = view(Tensor::dQ, at.dQ);
-        problem.dK = view(Tensor::dK, at.dK);
-        problem.dV = view(Tensor::dV, at.dV);
-    }
-    problem.scale = c.softmax_scale();
-    problem.causal = c.causal;
-    problem.window = c.features.window;
-    if (!c.features.columns.empty()) {
-        const ColumnPattern& pattern = column_pattern(c.features.columns);
-        problem.columns = {static_cast<const int*>(at.columns), pattern.heads(s), pattern.bounds(c)};
-    }
-    if (const auto count = static_cast<int>(documents_of(c).size()); count > 0) {
-        const int* bounds = static_cast<const int*>(at.documents);
-        problem.documents = {bounds, bounds + count + 1, count};
-    }
-    problem.tiles = tile_lists(c, at.tiles);
-    problem.dropout = c.features.dropout;
-    if (!c.features.lengths.empty()) problem.lengths = static_cast<const int*>(at.lengths);
-    if (c.features.page_size != 0) {
-        problem.block_table = static_cast<const int*>(at.block_table);
-        problem.page_size = c.features.page_size;
-        problem.prefix = c.features.prefix;
-    }
-    problem.dtype = c.dtype;
-    return problem;
 }
 
 }  // namespace ladder

@@ -1,6 +1,5 @@
 /// @file
-/// One attention problem to run: its sizes, type and memory order, and what its inputs are; and those that a
-/// stage is verified on.
+/// One attention problem to run: its sizes, type and memory order, and what its inputs are.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +23,8 @@ enum class Layout : std::uint8_t {
     far     ///< rows, heads and batch entries each so far apart that offsets pass 2^31 elements
 };
 const char* name(Layout layout);
+/// What most cases are of, in turn.
+constexpr Layout usual_layouts[] = {Layout::bnhd, Layout::bhnd, Layout::mixed};
 /// All of them, by name.
 const std::map<std::string, Layout>& layouts();
 
@@ -59,6 +60,13 @@ struct Placement {
 /// The dense (B, heads, N, d) tensor at `data`, as tensors lie in the host's memory.
 View dense_view(void* data, int heads, int N, int d);
 
+/// A kind of input. Ordinary and adversarial; `lab verify --input` takes the names.
+struct InputKind {
+    const char* name;         ///< "normal", "huge", "rising", "falling", "constant", "one_hot", ...
+    const char* description;  ///< one line
+};
+const std::vector<InputKind>& input_kinds();
+
 /// Most multiprocessors that a CPU back-end plays: more than a GPU will have for a while.
 constexpr int most_multiprocessors = 1 << 14;
 
@@ -80,58 +88,13 @@ struct Case {
 
     bool operator==(const Case&) const = default;
     float softmax_scale() const;
-    /// "B=1 H=2 Hkv=1 Nq=37 Nk=65 d=64 fp16 causal bnhd rising"; "fp16 backward causal" for the gradients
-    std::string description() const;
-    /// "--shape 1,2,1,37,65,64 --causal --layout bnhd --input rising": the options of `lab verify` that are
-    /// this case; the pass is the stage's
-    std::string options() const;
 };
 
-/// The case of such options: parse_case(c.options()) is c, its pass aside. Throws BadUsage.
-Case parse_case(const std::string& options);
-
-/// Whether a stage declares that it takes this.
-bool takes(const Stage& stage, Feature feature);
-
-/// Why a stage takes no such problem: "04_split_q does not take a sliding window"; or why its ranks cannot
-/// divide it. Empty if it does.
-std::string why_not_taken(const Stage& stage, const Case& c);
-
-/// Throws BadUsage with why_not_taken().
-void require_taken(const Stage& stage, const Case& c);
-
-/// How much of what a problem can be meets how much else of it.
-enum class Cover : std::uint8_t {
-    each,   ///< each idea once, on small problems
-    pairs,  ///< each two ideas together
-    all     ///< the same at each head dimension
-};
-
-/// Cases in which the stage's code is at its boundaries. The ideas: query rows and keys below, at and above
-/// one tile (Stage::tilings), several tiles, as many keys as wrap its ring twice and as many parts as no warp
-/// merges at once, more rows than keys; with and without a mask; batches of 1 to 3; groups of 1 to 8;
-/// machines of 1, 3, 8 and 132 multiprocessors, and of more; every kind of input; positive, negative and no
-/// scale; layouts; types; head dimensions; and, small in all else, sizes that indices and schedules may
-/// outgrow. All of them of the stage's pass. Stages with the same tilings have their
-/// cases in common, and so what is expected of them.
-std::vector<Case> verification_cases(const Stage& stage, Cover how);
-
-/// Where the tensors of a case are; L is (B, H, Nq).
-struct Addresses {
-    void *Q = nullptr, *K = nullptr, *V = nullptr, *O = nullptr, *L = nullptr;
-    void *dO = nullptr, *dQ = nullptr, *dK = nullptr, *dV = nullptr;  ///< of the backward pass alone
-    const void* columns = nullptr;                                    ///< of column bounds
-    const void* tiles = nullptr;                                      ///< make_tile_lists()
-    const void* documents = nullptr;                                  ///< document_bounds()
-    const void* lengths = nullptr;                                    ///< lengths_of()
-    const void* block_table = nullptr;                                ///< block_table()
-};
+/// The pages of the pool of a case: as many as all requests would have if each had Nk keys, and one more.
+/// Those that no request has are stale.
+int pool_pages(const Case& c);
 
 /// Where a tensor of the case has its elements.
 Placement placement(const Case& c, Tensor tensor);
-
-/// The case as kernels get it, with its tensors there in the case's layout. workspace and sm_count are for
-/// the run to fill in.
-Problem make_problem(const Case& c, const Addresses& at);
 
 }  // namespace ladder

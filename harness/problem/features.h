@@ -1,12 +1,8 @@
 /// @file
-/// What a problem may have beyond sizes and a causal mask, and how each of it is written. Another one is a
-/// member of Features, a Feature of stages/stage.h, and a row of feature_forms().
+/// What a problem may have beyond sizes and a causal mask. harness/features/ says what each is.
 #pragma once
 
-#include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <vector>
 
 #include "stages/stage.h"
 
@@ -29,37 +25,5 @@ struct Features {
     /// Whether requests have lengths of their own, or K and V are in pages.
     bool has_cache() const { return !lengths.empty() || page_size != 0; }
 };
-
-/// Whose masks are drawn apart: those of the key/value heads or of the query heads of each batch entry.
-enum class MaskOf : std::uint8_t { all_heads, key_heads, query_heads };
-
-/// How many heads of a batch entry have a mask of their own.
-int heads_with_masks(MaskOf mask_of, const Shape& shape);
-
-/// One of them as an option of a command, in the name of a problem, and in a record.
-struct FeatureForm {
-    Feature feature;
-    const char* option;                           ///< "--page-size"
-    const char* word;                             ///< "pages"
-    std::string (*text)(const Features&);         ///< "16"; empty for none
-    void (*read)(Features&, const std::string&);  ///< of such a text. Throws BadUsage.
-    const char* type;                             ///< of the text, in the option's help
-    const char* help;
-};
-const std::vector<FeatureForm>& feature_forms();
-
-/// Those that a problem has.
-std::vector<Feature> features_of(const Features& features);
-
-/// {"--window", "1023,0", "--page-size", "16"}
-std::vector<std::string> options_of(const Features& features);
-
-/// " window=1023,0 columns=documents documents=512,300 lengths=512,300 pages=16 tiles=causal
-/// dropout=0.1015625,5 ranks=2"; empty for none
-std::string in_words(const Features& features);
-
-/// Adds those that a problem has to an object, each under its word.
-void add_json(nlohmann::json& object, const Features& features);
-Features features_in(const nlohmann::json& object);
 
 }  // namespace ladder

@@ -3,14 +3,23 @@
 #pragma once
 
 #include <array>
+#include <string>
 
 #include "harness/base/json.h"
+#include "stages/errors.h"
 #include "stages/stage.h"
 
 namespace ladder {
 
-void to_json(nlohmann::json& json, const DType& dtype);
-void from_json(const nlohmann::json& json, DType& dtype);
+inline void to_json(nlohmann::json& json, const DType& dtype) {
+    json = name(dtype);
+}
+
+inline void from_json(const nlohmann::json& json, DType& dtype) {
+    const auto text = json.get<std::string>();
+    if (text != "fp16" && text != "bf16") throw BadUsage("unknown element type '" + text + "'");
+    dtype = text == "fp16" ? DType::fp16 : DType::bf16;
+}
 
 // [B, H, Hkv, Nq, Nk, d], as --shape has them.
 inline void to_json(nlohmann::json& json, const Shape& s) {

@@ -5,15 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <climits>
 
 #include "harness/ladder/ladder.h"
-#include "harness/problem/cache.h"
-#include "harness/problem/columns.h"
-#include "harness/problem/documents.h"
-#include "harness/problem/json.h"
-#include "harness/problem/tiles.h"
-#include "reference/attention.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -29,7 +24,7 @@ struct Size {
 // int.
 constexpr int grid_limit = 65535;
 constexpr int row_limit = 1 << 30;
-constexpr std::array<Size, 6> sizes{{
+constexpr std::array<Size, 6> shape_sizes{{
     {"B", &Shape::B, grid_limit},
     {"H", &Shape::H, grid_limit},
     {"Hkv", &Shape::Hkv, grid_limit},
@@ -52,20 +47,20 @@ const std::set<int>& known_head_dims() {
 Shape parse_shape(std::string_view text) {
     Shape shape;
     std::string_view rest = text;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
+    for (std::size_t i = 0; i < shape_sizes.size(); ++i) {
         const std::string_view word = rest.substr(0, rest.find(','));
-        const bool last = i + 1 == sizes.size();
+        const bool last = i + 1 == shape_sizes.size();
         if (last != (word.size() == rest.size())) {
             throw BadUsage(fmt::format("shape '{}': expected six sizes B,H,Hkv,Nq,Nk,D", text));
         }
         const auto [end, error] =
-            std::from_chars(word.data(), word.data() + word.size(), shape.*sizes[i].value);
+            std::from_chars(word.data(), word.data() + word.size(), shape.*shape_sizes[i].value);
         if (error == std::errc::result_out_of_range) {
-            throw BadUsage(fmt::format("shape '{}': {} = {} is too large", text, sizes[i].name, word));
+            throw BadUsage(fmt::format("shape '{}': {} = {} is too large", text, shape_sizes[i].name, word));
         }
         if (error != std::errc() || end != word.data() + word.size()) {
             throw BadUsage(
-                fmt::format("shape '{}': {} = '{}' is not a whole number", text, sizes[i].name, word));
+                fmt::format("shape '{}': {} = '{}' is not a whole number", text, shape_sizes[i].name, word));
         }
         rest.remove_prefix(last ? rest.size() : word.size() + 1);
     }
@@ -73,38 +68,8 @@ Shape parse_shape(std::string_view text) {
     return shape;
 }
 
-Window parse_window(std::string_view text) {
-    Window window;
-    const std::size_t comma = text.find(',');
-    const auto read = [&](std::string_view word, int& keys) {
-        return read_number(word, keys) && keys >= -1 && keys < row_limit;
-    };
-    if (comma == text.npos || !read(text.substr(0, comma), window.left) ||
-        !read(text.substr(comma + 1), window.right)) {
-        throw BadUsage(fmt::format(
-            "window '{}': expected LEFT,RIGHT, each a number of keys below 2^30, or -1 for all", text));
-    }
-    return window;
-}
-
-Dropout parse_dropout(std::string_view text) {
-    double share = 0;
-    std::uint64_t seed = 0;
-    const std::size_t comma = text.find(',');
-    if (comma == text.npos || !read_number(text.substr(0, comma), share) ||
-        !read_number(text.substr(comma + 1), seed) || !(share >= 1.0 / 256 && share <= 255.0 / 256)) {
-        throw BadUsage(fmt::format(
-            "dropout '{}': expected P,SEED, P from 1/256 to 255/256 and SEED a whole number", text));
-    }
-    return {256 - static_cast<int>(std::lround(share * 256)), seed};
-}
-
-std::string to_string(const Dropout& dropout) {
-    return fmt::format("{},{}", (256 - dropout.kept) / 256.0, dropout.seed);
-}
-
 void validate(const Shape& shape) {
-    for (const auto& [name, member, limit] : sizes) {
+    for (const auto& [name, member, limit] : shape_sizes) {
         const int value = shape.*member;
         if (value < 1) throw BadUsage(fmt::format("{} = {}: every size must be at least 1", name, value));
         if (value > limit) throw BadUsage(fmt::format("{} = {}: at most {}", name, value, limit));
@@ -155,66 +120,13 @@ void require_head_dim(const Stage& stage, int d) {
 }
 
 double problem_bytes(const Shape& s, Pass pass) {
-    return unavoidable_bytes(s, pass) + double(s.B) * s.H * s.Nq * sizeof(float);
-}
-
-double flops(const Shape& shape, bool causal, Pass pass, const Features& features) {
-    const double square = std::min(shape.Nq, shape.Nk);  // of scores that the mask halves, bottom-right
-    double scores = causal ? square * shape.Nk - square * square / 2 : double(shape.Nq) * shape.Nk;
-    const Case c{.shape = shape, .causal = causal, .features = features};
-    const Window& window = features.window;
-    if (window != Window() || !features.documents.empty()) {
-        const reference::Mask mask{causal, shape.Nq, shape.Nk, window.left, window.right, documents_of(c)};
-        scores = 0;
-        for (int row = 0; row < shape.Nq; ++row) scores += mask.visible(row);
-    }
-    double forward = 4.0 * shape.B * shape.H * scores * shape.d;
-    if (!features.columns.empty()) forward = 4.0 * visible_scores(c) * shape.d;
-    if (!features.tiles.empty()) forward = 4.0 * visible_scores_of_tiles(c) * shape.d;
-    if (!features.lengths.empty()) {
-        forward = 0;
-        for (const int length : lengths_of(c)) {
-            const Shape own{.H = shape.H, .Hkv = shape.Hkv, .Nq = shape.Nq, .Nk = length, .d = shape.d};
-            forward += flops(own, causal, Pass::forward, {.window = window});
-        }
-    }
-    return pass == Pass::forward ? forward : 2.5 * forward;
-}
-
-double unavoidable_bytes(const Shape& shape, Pass pass, const Features& features, Products products) {
-    const double query_rows = double(shape.B) * shape.H * shape.Nq;
-    const std::vector<int> lengths = lengths_of({.shape = shape, .features = features});
-    const double keys =
-        lengths.empty() ? double(shape.B) * shape.Nk : std::accumulate(lengths.begin(), lengths.end(), 0.0);
-    const double key_rows = shape.Hkv * (keys - (shape.B - 1.0) * features.prefix);
-    const double words = query_rows + (products == Products::of_8_bit_cache ? key_rows / 2 : key_rows);
-    return (pass == Pass::forward ? 2 : 4) * words * shape.d * sizeof(std::uint16_t);
-}
-
-bool counts_bytes(const Shape& shape) {
-    const std::int64_t Nq = shape.Nq;
-    return Nq == 1 || (Nq * shape.H <= std::int64_t{64} * shape.Hkv && 16 * Nq <= shape.Nk);
-}
-
-void to_json(nlohmann::json& json, const DType& dtype) {
-    json = name(dtype);
-}
-
-void from_json(const nlohmann::json& json, DType& dtype) {
-    const auto text = json.get<std::string>();
-    if (text != "fp16" && text != "bf16") throw BadUsage("unknown element type '" + text + "'");
-    dtype = text == "fp16" ? DType::fp16 : DType::bf16;
+    const double query_rows = double(s.B) * s.H * s.Nq, key_rows = double(s.B) * s.Hkv * s.Nk;
+    return (pass == Pass::forward ? 2 : 4) * (query_rows + key_rows) * s.d * sizeof(std::uint16_t) +
+           query_rows * sizeof(float);
 }
 
 std::string to_string(const Shape& s) {
     return fmt::format("B={} H={} Hkv={} Nq={} Nk={} d={}", s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d);
-}
-
-std::string human_bytes(double bytes) {
-    constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    std::size_t unit = 0;
-    for (; bytes >= 1024 && unit + 1 < units.size(); ++unit) bytes /= 1024;
-    return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.4g} {}", bytes, units[unit]);
 }
 
 }  // namespace ladder

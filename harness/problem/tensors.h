@@ -6,29 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "harness/problem/cache.h"
-#include "harness/problem/case.h"
-#include "harness/problem/columns.h"
-#include "harness/problem/documents.h"
-#include "harness/problem/tiles.h"
-#include "reference/attention.h"
 #include "stages/stage.h"
 
 namespace ladder {
-
-/// Which keys the rows of a query head of a case see.
-inline reference::Mask mask_of(const Case& c, int b, int h) {
-    const auto [whole_b, first_h] = c.sampled.empty() ? std::pair(b, 0) : c.sampled[b];
-    return {c.causal,
-            c.shape.Nq,
-            length_of(c, b),
-            c.features.window.left,
-            c.features.window.right,
-            documents_of(c),
-            hidden_rows(c, b, h),
-            tiles_of(c, b, h),
-            {c.features.dropout.kept, c.features.dropout.seed, whole_b, first_h + h}};
-}
 
 /// Calls f with a value of the C++ type of `dtype`: Eigen::half or Eigen::bfloat16.
 template <class F>

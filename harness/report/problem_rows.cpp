@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "harness/base/numbers.h"
+#include "harness/features/features.h"
 #include "harness/problem/shape.h"
 
 namespace ladder {
@@ -23,13 +25,9 @@ const PeerRow* ProblemRows::peer(const std::string& name) const {
 std::string ProblemRows::short_name() const {
     const Features& features = first->features;
     std::string seen;
-    if (const Window& window = features.window; window != Window())
-        seen = short_size(window.left + window.right + 1) + " of ";  // keys of a window
-    for (const std::string& list : {features.documents, features.lengths}) {
-        if (!list.empty()) seen += fmt::format("{} in ", std::count(list.begin(), list.end(), ',') + 1);
+    for (const FeatureInfo* info : in_use_of(features)) {
+        if (info->in_short != nullptr) seen += info->in_short(features);
     }
-    if (features.page_size != 0) seen += fmt::format("{}s of ", features.page_size);
-    if (features.prefix != 0) seen += fmt::format("{} in ", short_size(features.prefix));
     return fmt::format("{} {}{}{}", first->regime, seen, short_size(first->shape.Nk),
                        features.ranks == 1 ? "" : fmt::format(" on {}", features.ranks));
 }
@@ -59,10 +57,6 @@ std::vector<std::string> peer_names(const Results& results) {
         if (std::find(names.begin(), names.end(), row.peer) == names.end()) names.push_back(row.peer);
     }
     return names;
-}
-
-std::string short_size(int n) {
-    return n >= 1024 && n % 1024 == 0 ? fmt::format("{}k", n / 1024) : std::to_string(n);
 }
 
 }  // namespace ladder

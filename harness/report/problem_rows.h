@@ -29,7 +29,4 @@ std::vector<ProblemRows> by_problem(const Results& results);
 /// The peers that take part, each once.
 std::vector<std::string> peer_names(const Results& results);
 
-/// 2048 as "2k"
-std::string short_size(int n);
-
 }  // namespace ladder

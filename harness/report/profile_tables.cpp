@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/base/numbers.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
 #include "harness/report/timing_tables.h"

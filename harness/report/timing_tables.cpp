@@ -9,8 +9,10 @@
 #include <set>
 #include <string_view>
 
+#include "harness/base/numbers.h"
+#include "harness/cases/regimes.h"
+#include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 #include "harness/report/problem_rows.h"
 #include "harness/time/timing.h"

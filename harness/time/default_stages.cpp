@@ -2,8 +2,9 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/cases/regimes.h"
+#include "harness/features/features.h"
 #include "harness/problem/case.h"
-#include "harness/problem/regimes.h"
 #include "harness/time/fastest.h"
 
 namespace ladder {

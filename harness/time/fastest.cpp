@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "harness/features/features.h"
 #include "harness/time/record_json.h"
 
 namespace ladder {

@@ -10,11 +10,8 @@
 #include <sstream>
 
 #include "harness/base/built.h"
-#include "harness/problem/cache.h"
-#include "harness/problem/columns.h"
-#include "harness/problem/documents.h"
+#include "harness/features/features.h"
 #include "harness/problem/shape.h"
-#include "harness/problem/tiles.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -31,23 +28,6 @@ auto answer(Coprocess& program, double limit_s, F read) {
     } catch (const nlohmann::json::exception&) {
         throw CannotRun(fmt::format("peers: no answer but '{:.80}'", line));
     }
-}
-
-/// LTS, LTE, UTS and UTE of each key, which are those of all heads.
-nlohmann::json bounds_of_a_head(const Case& c) {
-    auto bounds = nlohmann::json::array();
-    for (const auto& [begin, end] : hidden_rows(c, 0, 0))
-        bounds.push_back({begin[0], end[0], begin[1], end[1]});
-    return bounds;
-}
-
-/// The kind of each tile, row by row of tiles, and the words of partial ones as halves of 32 bits; of all
-/// heads.
-nlohmann::json tiles_of_a_head(const Case& c) {
-    const reference::Tiles tiles = tiles_of(c, 0, 0);
-    auto halves = nlohmann::json::array();
-    for (const std::uint64_t word : tiles.bits) halves.push_back({word & 0xffffffff, word >> 32});
-    return {{"kinds", tiles.kinds}, {"bits", halves}};
 }
 
 }  // namespace
@@ -93,25 +73,15 @@ Peers::Peers(const std::vector<std::string>& command, double limit_s) : program_
 
 std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::string>& names) {
     const Shape& s = c.shape;
-    nlohmann::json request{{"do", "prepare"},
-                           {"B", s.B},
-                           {"H", s.H},
-                           {"Hkv", s.Hkv},
-                           {"Nq", s.Nq},
-                           {"Nk", s.Nk},
-                           {"d", s.d},
-                           {"dtype", name(c.dtype)},
-                           {"causal", c.causal},
-                           {"pass", name(c.pass)},
-                           {"window", {c.features.window.left, c.features.window.right}},
+    nlohmann::json request{{"do", "prepare"},    {"B", s.B},
+                           {"H", s.H},           {"Hkv", s.Hkv},
+                           {"Nq", s.Nq},         {"Nk", s.Nk},
+                           {"d", s.d},           {"dtype", name(c.dtype)},
+                           {"causal", c.causal}, {"pass", name(c.pass)},
                            {"peers", names}};
-    if (!c.features.documents.empty()) request["documents"] = document_bounds(c);
-    if (!c.features.lengths.empty()) request["lengths"] = lengths_of(c);
-    if (c.features.page_size != 0) request["page_size"] = c.features.page_size;
-    if (c.features.prefix != 0) request["prefix"] = c.features.prefix;
-    if (!c.features.columns.empty()) request["columns"] = bounds_of_a_head(c);
-    if (!c.features.tiles.empty()) request["tiles"] = tiles_of_a_head(c);
-    if (c.features.dropout != Dropout()) request["dropout"] = (256 - c.features.dropout.kept) / 256.0;
+    for (const FeatureInfo* info : in_use_of(c.features)) {
+        if (info->tell_peers != nullptr) info->tell_peers(c, request);
+    }
     program_.write_line(request.dump());
     return answer(program_, limit_s_, [&](const nlohmann::json& json) {
         std::vector<std::string> why_not;

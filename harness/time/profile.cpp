@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/device/device_problem.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/time/record_json.h"
 

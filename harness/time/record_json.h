@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 
+#include "harness/features/features.h"
 #include "harness/problem/json.h"
 #include "harness/time/results.h"
 #include "stages/errors.h"

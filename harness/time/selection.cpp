@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <set>
 
+#include "harness/cases/regimes.h"
+#include "harness/features/features.h"
+#include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 
 namespace ladder {

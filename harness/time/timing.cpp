@@ -14,8 +14,9 @@
 #include <stdexcept>
 
 #include "harness/device/device_problem.h"
+#include "harness/features/cache.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/cache.h"
 #include "harness/problem/shape.h"
 #include "harness/verify/guarded_run.h"
 #include "harness/verify/parts.h"
@@ -461,7 +462,7 @@ Results time_stages(Device& device, const std::vector<Stage>& stages, const Timi
     for (std::size_t i = 0, row = 0; i < options.cases.size(); row += stages_of[i++].size()) {
         const TimedCase& timed = options.cases[i];
         const auto on_phase = [&](const char* phase) {
-            next_step(fmt::format("{} {}: {}", phase, timed.regime, timed.problem.description()));
+            next_step(fmt::format("{} {}: {}", phase, timed.regime, description_of(timed.problem)));
         };
         time_case({device, *stopwatch, peers}, stages_of[i], timed.problem, options,
                   std::span(results.rows).subspan(row, stages_of[i].size()),

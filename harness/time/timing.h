@@ -12,9 +12,9 @@
 
 #include "harness/base/progress.h"
 #include "harness/base/statistics.h"
+#include "harness/cases/regimes.h"
 #include "harness/device/device.h"
 #include "harness/device/stopwatch.h"
-#include "harness/problem/regimes.h"
 #include "harness/time/peers.h"
 #include "harness/time/results.h"
 

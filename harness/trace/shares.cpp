@@ -1,4 +1,5 @@
 #include "harness/trace/shares.h"
+#include "harness/features/features.h"
 
 #include <set>
 

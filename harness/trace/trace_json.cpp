@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "harness/features/features.h"
 #include "harness/problem/json.h"
 #include "harness/trace/shares.h"
 
@@ -234,7 +235,7 @@ ordered_json to_json(const Case& c, int multiprocessors, const std::vector<Trace
             {"causal", c.causal},
             {"input", c.input},
             {"seed", c.seed},
-            {"problem", c.description()},
+            {"problem", description_of(c)},
             {"multiprocessors", multiprocessors},
             {"counters", std::move(counters)},
             {"traces", std::move(written)}};

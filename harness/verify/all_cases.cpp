@@ -1,4 +1,5 @@
 #include "harness/verify/all_cases.h"
+#include "harness/features/features.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -30,7 +31,7 @@ void verify_one(Device& device, Verification& verification, Reference& reference
             ++verification.failed;
             if (!verification.first_failed) verification.first_failed = c;
             verification.reports.push_back(
-                fmt::format("{}, {}\n{}\n", stage.folder(), c.description(), verdict.report));
+                fmt::format("{}, {}\n{}\n", stage.folder(), description_of(c), verdict.report));
         }
     } catch (const CannotRun& error) {
         verification.why_not = error.what();
@@ -51,7 +52,7 @@ std::vector<SharedCase> shared_cases(std::vector<Verification>& verifications) {
     std::map<std::string, std::size_t> places;  // by description, which says all of a case
     for (Verification& v : verifications) {
         for (const Case& c : v.cases) {
-            const auto [place, is_new] = places.emplace(c.description(), shared.size());
+            const auto [place, is_new] = places.emplace(description_of(c), shared.size());
             if (is_new) shared.push_back({&c, {}});
             shared[place->second].verifications.push_back(&v);
         }
@@ -124,7 +125,7 @@ void verify_all(Device& device, std::vector<Verification>& verifications, const 
     for (const SharedCase& shared : shared_cases(verifications)) {
         Reference reference(*shared.problem);
         for (Verification* v : shared.verifications) {
-            on_step(fmt::format("verify {}, {}", v->stage->folder(), shared.problem->description()), done++,
+            on_step(fmt::format("verify {}, {}", v->stage->folder(), description_of(*shared.problem)), done++,
                     total);
             verify_one(device, *v, reference, runs);
         }

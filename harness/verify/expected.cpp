@@ -10,6 +10,7 @@
 #include <set>
 
 #include "harness/base/parallel.h"
+#include "harness/features/features.h"
 #include "harness/problem/tensors.h"
 #include "harness/verify/eight_bits.h"
 #include "harness/verify/mismatch.h"

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "harness/cases/inputs.h"
 #include "harness/problem/case.h"
-#include "harness/problem/inputs.h"
 
 namespace ladder {
 

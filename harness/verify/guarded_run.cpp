@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "harness/base/numbers.h"
 #include "harness/device/workspace.h"
+#include "harness/features/features.h"
 #include "harness/problem/shape.h"
 #include "harness/verify/parts.h"
 #include "harness/verify/report.h"
@@ -159,7 +161,7 @@ void require_room_of(const Device& device, const Stage& stage, const Case& c, in
     if (const std::size_t there = device.free_memory(); needed > there) {
         throw CannotRun(
             fmt::format("{} on {} needs {} ({} bytes), {} of it workspace; {} has {} ({} bytes) free",
-                        stage.folder(), c.description(), human_bytes(static_cast<double>(needed)), needed,
+                        stage.folder(), description_of(c), human_bytes(static_cast<double>(needed)), needed,
                         human_bytes(static_cast<double>(workspace)), device.description(),
                         human_bytes(static_cast<double>(there)), there));
     }

@@ -4,10 +4,10 @@
 
 #include <list>
 
+#include "harness/cases/inputs.h"
 #include "harness/device/device.h"
 #include "harness/device/device_problem.h"
 #include "harness/problem/case.h"
-#include "harness/problem/inputs.h"
 #include "harness/verify/outputs.h"
 #include "stages/stage.h"
 

@@ -47,10 +47,11 @@ std::string fingerprint_of(const fs::path& root, std::vector<fs::path> files) {
 /// What all stages have in common.
 std::string common_fingerprint(const fs::path& root, const std::vector<std::string>& more) {
     std::vector<fs::path> files;
-    for (const char* path : {"CMakeLists.txt", "simt", "reference", "harness/CMakeLists.txt", "harness/base",
-                             "harness/ladder", "harness/problem", "harness/device", "harness/verify",
-                             "harness/count", "harness/commands/verify.cpp", "harness/commands/options.cpp",
-                             "harness/commands/options.h", "harness/commands/arguments.cpp"})
+    for (const char* path :
+         {"CMakeLists.txt", "simt", "reference", "harness/CMakeLists.txt", "harness/base", "harness/ladder",
+          "harness/problem", "harness/features", "harness/cases", "harness/device", "harness/verify",
+          "harness/count", "harness/commands/verify.cpp", "harness/commands/options.cpp",
+          "harness/commands/options.h", "harness/commands/arguments.cpp"})
         add(files, root / path);
     for (const std::string& path : more) add(files, root / path);
     for (const auto& entry : fs::directory_iterator(root / "stages")) {

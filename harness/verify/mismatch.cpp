@@ -11,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "harness/features/features.h"
 #include "reference/attention.h"
 
 namespace ladder {

@@ -1,5 +1,6 @@
 #include "harness/verify/outputs.h"
 
+#include "harness/features/features.h"
 #include "harness/problem/tensors.h"
 
 namespace ladder {

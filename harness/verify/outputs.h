@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "harness/base/parallel.h"
+#include "harness/features/features.h"
 #include "harness/problem/case.h"
 #include "harness/verify/mismatch.h"
 #include "stages/stage.h"

@@ -5,8 +5,8 @@
 #include <list>
 #include <vector>
 
+#include "harness/cases/inputs.h"
 #include "harness/device/device_problem.h"
-#include "harness/problem/inputs.h"
 #include "harness/verify/outputs.h"
 
 namespace ladder {

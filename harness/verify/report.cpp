@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "harness/features/features.h"
 #include "harness/problem/tensors.h"
 #include "reference/attention.h"
 

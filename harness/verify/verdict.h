@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "harness/cases/inputs.h"
 #include "harness/problem/case.h"
-#include "harness/problem/inputs.h"
 #include "harness/verify/expected.h"
 #include "harness/verify/outputs.h"
 

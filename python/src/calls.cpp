@@ -32,14 +32,15 @@
 #include "harness/base/json.h"
 #include "harness/base/limited_process.h"
 #include "harness/base/parallel.h"
+#include "harness/cases/inputs.h"
+#include "harness/cases/verification_cases.h"
 #include "harness/count/counting.h"
 #include "harness/device/device.h"
 #include "harness/device/workspace.h"
+#include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
 #include "harness/ladder/words.h"
-#include "harness/problem/case.h"
-#include "harness/problem/inputs.h"
 #include "harness/problem/shape.h"
 #include "harness/time/fastest.h"
 #include "harness/time/timing.h"
@@ -969,7 +970,7 @@ std::string cases(const std::string& word, bool quick) {
             return {{"axes", {at.B, at.heads, at.N, at.d}}, {"strides", {at.batch, at.head, at.row, 1}}};
         };
         using T = ladder::Tensor;
-        list.push_back({{"options", c.options()},
+        list.push_back({{"options", options_of(c)},
                         {"dtype", name(c.dtype)},
                         {"causal", c.causal},
                         {"scale", c.softmax_scale()},

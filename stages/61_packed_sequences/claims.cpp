@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "harness/count/claims.h"
-#include "harness/problem/documents.h"
+#include "harness/features/documents.h"
 
 using namespace ladder;
 using namespace ladder::formulas;

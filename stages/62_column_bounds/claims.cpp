@@ -4,7 +4,7 @@
 #include <climits>
 
 #include "harness/count/claims.h"
-#include "harness/problem/columns.h"
+#include "harness/features/columns.h"
 
 using namespace ladder;
 using namespace ladder::formulas;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "harness/count/claims.h"
-#include "harness/problem/tiles.h"
+#include "harness/features/tiles.h"
 
 using namespace ladder;
 using namespace ladder::formulas;

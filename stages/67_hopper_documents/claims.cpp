@@ -1,6 +1,6 @@
 // Copies and multiplies what the rows of each document see, and stores whole boxes but at a document's end.
 #include "../65_hopper_windows/claims.h"
-#include "harness/problem/documents.h"
+#include "harness/features/documents.h"
 
 using namespace ladder;
 using namespace ladder::formulas;

@@ -1,7 +1,7 @@
 // Multiplies a document's key tiles by the query tiles of the sequence that have rows which see a key, and
 // stores boxes but at a document's end.
 #include "../50_wgmma_gradients/claims.h"
-#include "harness/problem/documents.h"
+#include "harness/features/documents.h"
 
 using namespace ladder;
 using namespace ladder::formulas;

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "../50_wgmma_gradients/claims.h"
-#include "harness/problem/columns.h"
+#include "harness/features/columns.h"
 
 using namespace ladder;
 using namespace ladder::formulas;

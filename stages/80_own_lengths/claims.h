@@ -9,7 +9,7 @@
 
 #include "../06_flash_decoding/claims.h"
 #include "../11_keys_per_warp/claims.h"
-#include "harness/problem/cache.h"
+#include "harness/features/cache.h"
 
 namespace ladder::formulas {
 

@@ -2,7 +2,7 @@
 // besides. Tests elements where a warpgroup's own lists do not say that a tile is full, and reads of the mask
 // each entry of a list once for each block, and the words of partial tiles.
 #include "../35_tile_scheduler/claims.h"
-#include "harness/problem/tiles.h"
+#include "harness/features/tiles.h"
 
 using namespace ladder;
 using namespace ladder::formulas;

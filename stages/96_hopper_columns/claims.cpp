@@ -1,7 +1,7 @@
 // Copies the key tiles that some row of a block sees, all of which both warpgroups multiply by, and intervals
 // of rows only with those that an end of one crosses.
 #include "../35_tile_scheduler/claims.h"
-#include "harness/problem/columns.h"
+#include "harness/features/columns.h"
 
 using namespace ladder;
 using namespace ladder::formulas;

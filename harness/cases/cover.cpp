@@ -1,4 +1,4 @@
-#include "harness/problem/cover.h"
+#include "harness/cases/cover.h"
 
 #include <algorithm>
 #include <tuple>

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/features/patterns.h"
 #include "harness/problem/case.h"
 #include "reference/mask.h"
 
@@ -36,6 +37,6 @@ std::vector<int> make_columns(const Case& c);
 std::vector<reference::HiddenRows> hidden_rows(const Case& c, int b, int h);
 
 /// Scores of all heads that the mask leaves, causal, of a window and of column bounds.
-double visible_scores(const Case& c);
+double scores_of_columns(const Case& c);
 
 }  // namespace ladder

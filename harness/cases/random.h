@@ -19,9 +19,6 @@ Case random_case(std::mt19937_64& random, const std::vector<int>& head_dims, int
 /// same of it from the same seed, so that they have cases in common.
 void draw_features(std::uint64_t seed, const Stage& stage, Case& c);
 
-/// Documents for it, or none, which one sequence has: its batch entries become rows and keys of this one.
-void pack_at_random(std::mt19937_64& random, Case& c);
-
 /// The smallest case like this one that still fails: nothing of it can be made smaller, plainer or less any
 /// more. `fails` is asked once for each try.
 Case shrink(Case c, const std::function<bool(const Case&)>& fails);

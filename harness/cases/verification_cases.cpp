@@ -1,3 +1,4 @@
+#include "harness/features/features.h"
 #include "harness/problem/case.h"
 
 #include <fmt/format.h>
@@ -7,14 +8,10 @@
 #include <random>
 #include <string>
 
-#include "harness/problem/cache.h"
-#include "harness/problem/columns.h"
-#include "harness/problem/corner_cases.h"
-#include "harness/problem/cover.h"
-#include "harness/problem/documents.h"
-#include "harness/problem/inputs.h"
-#include "harness/problem/random.h"
-#include "harness/problem/tiles.h"
+#include "harness/cases/cover.h"
+#include "harness/cases/inputs.h"
+#include "harness/cases/random.h"
+#include "harness/cases/verification_cases.h"
 
 namespace ladder {
 namespace {
@@ -107,22 +104,6 @@ std::vector<Levels> gradient_meetings(int dims) {
     return list;
 }
 
-/// Windows for a stage that takes them: none, one-sided and two-sided ones, of one key, narrower and wider
-/// than a tile, and with edges at and next to those of tiles.
-Window window_of(const Tiling& t, std::size_t k) {
-    const Window windows[] = {{},
-                              {0, 0},
-                              {t.Bc - 1, 0},
-                              {t.Bc, 0},
-                              {-1, 5},
-                              {3, 7},
-                              {2 * t.Bc, -1},
-                              {t.Br, t.Bc},
-                              {t.Bc + 1, t.Br + 1},
-                              {20, 0}};
-    return windows[k % std::size(windows)];
-}
-
 /// Of cases for a stage with products of 8 bits, every other of normal inputs shows what sums lose, or what
 /// outliers cost.
 void hard_for_8_bits(std::vector<Case>& cases) {
@@ -145,7 +126,7 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
                     .pass = pass,
                     .dtype = row[dtype] == 0 ? DType::fp16 : DType::bf16,
                     .causal = row[rows] % 2 == 1,
-                    .layout = layouts_of[row[layout]],
+                    .layout = usual_layouts[row[layout]],
                     .input = inputs[row[input]].name,
                     .seed = seed,
                     .scale = scales[row[scale]],
@@ -166,7 +147,7 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
                         std::size(machines),
                         static_cast<int>(inputs.size()) - 3,  // the last: for products of 8 bits
                         std::size(scales),
-                        std::size(layouts_of),
+                        std::size(usual_layouts),
                         2};
     const auto first = pass == Pass::forward ? meetings(levels[dim]) : gradient_meetings(levels[dim]);
     std::vector<Case> cases;
@@ -192,45 +173,15 @@ std::vector<Case> verification_cases(const Stage& stage, Cover cover) {
             add(covered({stage.head_dims[k]}, {tiling}, stage.pass, how));
         }
     }
-    if (takes(stage, Feature::window)) {
-        for (std::size_t k = 0; k < cases.size(); ++k) {
-            const auto dim = std::find(stage.head_dims.begin(), stage.head_dims.end(), cases[k].shape.d);
-            cases[k].features.window = window_of(stage.tilings[dim - stage.head_dims.begin()], k);
-        }
-    }
-    if (takes(stage, Feature::columns)) {  // most of any bounds, also under a causal mask or in a window
-        const auto& patterns = column_patterns();
-        for (std::size_t k = 0; k < cases.size(); ++k)
-            cases[k].features.columns = k % 8 == 0 ? "" : patterns[std::min(k % 8, patterns.size()) - 1].name;
-    }
-    if (takes(stage, Feature::tiles)) {  // most of any tiles
-        const auto& patterns = tile_patterns();
-        for (std::size_t k = 0; k < cases.size(); ++k) {
-            if (k % 8 == 0) continue;
-            cases[k].features.tiles = patterns[std::min(k % 8, patterns.size()) - 1].name;
-            cases[k].causal = false;
-        }
-    }
-    if (takes(stage, Feature::dropout)) {
-        constexpr int kept[] = {230, 128, 1, 255, 256};
-        for (std::size_t k = 0; k < cases.size(); ++k) {
-            if (const int of_256 = kept[k % std::size(kept)]; of_256 < 256)
-                cases[k].features.dropout = {of_256, k * 0x123456789 + 1};
+    for (std::size_t k = 0; k < cases.size(); ++k) {
+        std::mt19937_64 random(cases[k].seed);
+        for (const FeatureInfo& info : all_features()) {
+            if (!takes(stage, info.feature)) continue;
+            if (info.vary != nullptr) info.vary(random, stage, k, cases[k]);
+            if (info.vary == nullptr) info.draw(random, stage, cases[k]);
         }
     }
     if (stage.products != Products::of_16_bits) hard_for_8_bits(cases);
-    if (takes(stage, Feature::documents)) {
-        for (Case& c : cases) {
-            std::mt19937_64 random(c.seed);
-            pack_at_random(random, c);
-        }
-    }
-    for (Case& c : cases) {
-        std::mt19937_64 random(c.seed);
-        if (takes(stage, Feature::lengths)) draw_lengths(random, c);
-        if (takes(stage, Feature::pages)) draw_pages(random, c);
-        if (takes(stage, Feature::prefix)) draw_prefix(random, c);
-    }
     if (how != Cover::each) add(corner_cases(stage, how));
     if (takes(stage, Feature::ranks)) add(divided_sequences(stage, cover));
     return cases;

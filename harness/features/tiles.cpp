@@ -1,4 +1,4 @@
-#include "harness/problem/tiles.h"
+#include "harness/features/tiles.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +7,8 @@
 #include <functional>
 #include <random>
 
+#include "harness/features/feature.h"
+#include "harness/features/patterns.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -106,7 +108,7 @@ int list_heads(const Case& c) {
 /// The lists of a case, part by part.
 struct DrawnLists {
     struct List {
-        std::vector<std::uint32_t> first{0}, tiles;
+        std::vector<int> first{0}, tiles;
     } full, partial;
     std::vector<std::uint64_t> bits;
 
@@ -123,7 +125,7 @@ struct DrawnLists {
                     if (kind >= 0) partial.tiles.push_back(j);
                 }
                 for (List* list : {&full, &partial})
-                    list->first.push_back(static_cast<std::uint32_t>(list->tiles.size()));
+                    list->first.push_back(static_cast<int>(list->tiles.size()));
             }
         }
     }
@@ -145,19 +147,7 @@ const std::vector<TilePattern>& tile_patterns() {
 }
 
 const TilePattern& tile_pattern(std::string_view name) {
-    std::string known;
-    for (const TilePattern& pattern : tile_patterns()) {
-        if (name == pattern.name) return pattern;
-        known += fmt::format("{}{}", known.empty() ? "" : ", ", pattern.name);
-    }
-    throw BadUsage(fmt::format("unknown tile lists '{}' (known: {})", name, known));
-}
-
-void require_tiles(const Case& c) {
-    if (c.features.tiles.empty()) return;
-    if (c.causal || c.features.window != Window() || !c.features.columns.empty() ||
-        !c.features.documents.empty() || c.features.has_cache())
-        throw BadUsage("tile lists are the whole mask: they do not go with another one");
+    return pattern_named(tile_patterns(), name, "tile lists");
 }
 
 reference::Tiles tiles_of(const Case& c, int b, int h) {
@@ -166,12 +156,12 @@ reference::Tiles tiles_of(const Case& c, int b, int h) {
     return drawn_head(c, b % list_batches(c) * heads + h / (c.shape.H / heads));
 }
 
-std::vector<std::uint32_t> make_tile_lists(const Case& c) {
+std::vector<int> make_tile_lists(const Case& c) {
     if (c.features.tiles.empty()) return {};
     const DrawnLists lists(c);
-    std::vector<std::uint32_t> all;
+    std::vector<int> all;
     for (const std::uint64_t word : lists.bits)
-        all.insert(all.end(), {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32)});
+        all.insert(all.end(), {static_cast<int>(word), static_cast<int>(word >> 32)});
     for (const auto& list : {lists.full, lists.partial}) {
         all.insert(all.end(), list.first.begin(), list.first.end());
         all.insert(all.end(), list.tiles.begin(), list.tiles.end());
@@ -192,7 +182,10 @@ TileLists tile_lists(const Case& c, const void* at) {
             .heads = list_heads(c)};
 }
 
-double visible_scores_of_tiles(const Case& c) {
+namespace {
+
+/// Of all heads, those that the lists leave.
+double scores_of_tiles(const Case& c) {
     const int heads = list_batches(c) * list_heads(c), Tc = (c.shape.Nk + tile_side - 1) / tile_side;
     double scores = 0;
     for (int head = 0; head < heads; ++head) {
@@ -204,6 +197,50 @@ double visible_scores_of_tiles(const Case& c) {
         for (const std::uint64_t word : tiles.bits) scores += std::popcount(word);
     }
     return scores * (c.shape.B * c.shape.H / heads);
+}
+
+/// The kind of each tile, row by row of tiles, and the words of partial ones as halves of 32 bits; of all
+/// heads.
+void tell_peers_tiles(const Case& c, nlohmann::json& request) {
+    const reference::Tiles tiles = tiles_of(c, 0, 0);
+    auto halves = nlohmann::json::array();
+    for (const std::uint64_t word : tiles.bits) halves.push_back({word & 0xffffffff, word >> 32});
+    request["tiles"] = {{"kinds", tiles.kinds}, {"bits", halves}};
+}
+
+/// Instead of a causal mask.
+void put_tiles(Case& c, const std::string& pattern) {
+    c.features.tiles = pattern;
+    if (!pattern.empty()) c.causal = false;
+}
+
+void require_no_other_mask(const Case& c) {
+    if (c.causal || c.features.window != Window() || !c.features.columns.empty() ||
+        !c.features.documents.empty() || c.features.has_cache())
+        throw BadUsage("tile lists are the whole mask: they do not go with another one");
+}
+
+}  // namespace
+
+FeatureInfo tiles_feature() {
+    auto info = pattern_feature<&Features::tiles, tile_patterns, tile_pattern, put_tiles>(
+        Feature::tiles, "--tiles",
+        "Lists of full and partial key tiles for each query tile, drawn by the seed: the whole mask");
+    info.require = require_no_other_mask;
+    info.why_not_timed = [](const Features& f) {
+        return why_pattern_not_timed("--tiles", tile_pattern(f.tiles), "lists");
+    };
+    info.array = "tile lists";
+    info.numbers = make_tile_lists;
+    info.fill = [](const Case& c, const void* numbers, Problem& p) { p.tiles = tile_lists(c, numbers); };
+    info.mask = [](const Case& c, int b, int h, reference::Mask& mask) { mask.tiles = tiles_of(c, b, h); };
+    info.visible_scores = scores_of_tiles;
+    info.tell_peers = tell_peers_tiles;
+    info.put_on_diagonal = [](int, std::size_t k, Case& c) {
+        put_tiles(c, tile_patterns()[k % tile_patterns().size()].name);
+    };
+    info.put_small = [](Case& c) { c.features.tiles = "diagonal_and_random"; };
+    return info;
 }
 
 }  // namespace ladder

@@ -1,4 +1,4 @@
-#include "harness/problem/columns.h"
+#include "harness/features/columns.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <random>
 
-#include "stages/errors.h"
+#include "harness/features/feature.h"
+#include "harness/features/patterns.h"
 
 namespace ladder {
 namespace {
@@ -136,12 +137,7 @@ const std::vector<ColumnPattern>& column_patterns() {
 }
 
 const ColumnPattern& column_pattern(std::string_view name) {
-    std::string known;
-    for (const ColumnPattern& pattern : column_patterns()) {
-        if (name == pattern.name) return pattern;
-        known += fmt::format("{}{}", known.empty() ? "" : ", ", pattern.name);
-    }
-    throw BadUsage(fmt::format("unknown column bounds '{}' (known: {})", name, known));
+    return pattern_named(column_patterns(), name, "column bounds");
 }
 
 std::vector<int> make_columns(const Case& c) {
@@ -173,7 +169,7 @@ std::vector<reference::HiddenRows> hidden_rows(const Case& c, int b, int h) {
     return hidden;
 }
 
-double visible_scores(const Case& c) {
+double scores_of_columns(const Case& c) {
     const auto [B, H, Hkv, Nq, Nk, d] = c.shape;
     const auto rows_before = [](std::int64_t row, int N) { return std::clamp<std::int64_t>(row, 0, N); };
     const int heads = c.features.columns.empty() ? 1 : column_pattern(c.features.columns).heads(c.shape);
@@ -203,6 +199,43 @@ double visible_scores(const Case& c) {
         }
     }
     return scores;
+}
+
+namespace {
+
+void put_columns(Case& c, const std::string& pattern) {
+    c.features.columns = pattern;
+}
+
+}  // namespace
+
+FeatureInfo columns_feature() {
+    auto info = pattern_feature<&Features::columns, column_patterns, column_pattern, put_columns>(
+        Feature::columns, "--columns",
+        "Column bounds, drawn from the seed: for each key, query rows that do not see it (FlashMask)");
+    info.why_not_timed = [](const Features& f) {
+        return why_pattern_not_timed("--columns", column_pattern(f.columns), "bounds");
+    };
+    info.array = "column bounds";
+    info.numbers = make_columns;
+    info.fill = [](const Case& c, const void* numbers, Problem& p) {
+        const ColumnPattern& pattern = column_pattern(c.features.columns);
+        p.columns = {static_cast<const int*>(numbers), pattern.heads(c.shape), pattern.bounds(c)};
+    };
+    info.mask = [](const Case& c, int b, int h, reference::Mask& mask) {
+        mask.hidden = hidden_rows(c, b, h);
+    };
+    info.visible_scores = scores_of_columns;
+    info.tell_peers = [](const Case& c, nlohmann::json& request) {  // LTS, LTE, UTS and UTE of each key
+        request["columns"] = nlohmann::json::array();
+        for (const auto& [begin, end] : hidden_rows(c, 0, 0))
+            request["columns"].push_back({begin[0], end[0], begin[1], end[1]});
+    };
+    info.put_on_diagonal = [](int, std::size_t, Case& c) { c.features.columns = "random"; };
+    info.put_small = [](Case& c) {  // gradients are counted without them
+        if (c.pass == Pass::forward) c.features.columns = "documents";
+    };
+    return info;
 }
 
 }  // namespace ladder

@@ -1,10 +1,11 @@
-#include "harness/problem/regimes.h"
+#include "harness/cases/regimes.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <string>
 #include <utility>
 
+#include "harness/features/work.h"
 #include "harness/problem/shape.h"
 
 namespace ladder {

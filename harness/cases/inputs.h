@@ -9,13 +9,6 @@
 
 namespace ladder {
 
-/// A kind of input. Ordinary and adversarial; `lab verify --input` takes the names.
-struct InputKind {
-    const char* name;         ///< "normal", "huge", "rising", "falling", "constant", "one_hot", ...
-    const char* description;  ///< one line
-};
-const std::vector<InputKind>& input_kinds();
-
 /// 16-bit tensors (B, heads, N, d), whatever the layout of their case, and L (B, H, Nq).
 struct Inputs {
     std::vector<std::uint16_t> Q, K, V;

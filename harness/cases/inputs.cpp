@@ -1,4 +1,4 @@
-#include "harness/problem/inputs.h"
+#include "harness/cases/inputs.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +10,8 @@
 #include <tuple>
 
 #include "harness/base/parallel.h"
+#include "harness/features/cache.h"
+#include "harness/features/features.h"
 #include "harness/problem/tensors.h"
 #include "reference/attention.h"
 #include "stages/errors.h"
@@ -160,24 +162,6 @@ Inputs make(const Case& c) {
 }
 
 }  // namespace
-
-const std::vector<InputKind>& input_kinds() {
-    static const std::vector<InputKind> kinds{
-        {"normal", "N(0, 1)"},
-        {"huge", "scores of about +-1e7, or with even seeds and in the backward pass +-1e4"},
-        {"rising", "scores rise along the keys: the running maximum changes at every tile"},
-        {"falling", "scores fall along the keys: the first tile keeps the maximum"},
-        {"constant", "every key is the same: each row's weights are all 1 / (number of keys)"},
-        {"one_hot", "each row's softmax sits on one key"},
-        {"huge_constant",
-         "every key is the same, with the scores of huge: in half of the rows all are far below 0"},
-        {"same_sign", "V is N(4, 1): sums over the keys grow, and what each step cuts off does not cancel"},
-        {"outliers",
-         "N(0, 1), and to one element in a thousand N(0, 100) is added (FlashAttention-3's test)"},
-        {"zeros", "N(0, 1), and zeros: in each tensor every third head, of the others rows 128 to 255"},
-    };
-    return kinds;
-}
 
 Inputs make_inputs(const Case& c) {
     const auto& kinds = input_kinds();

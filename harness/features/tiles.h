@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/features/patterns.h"
 #include "harness/problem/case.h"
 #include "reference/mask.h"
 
@@ -24,20 +25,14 @@ const std::vector<TilePattern>& tile_patterns();
 /// Throws BadUsage, with those that are known.
 const TilePattern& tile_pattern(std::string_view name);
 
-/// Throws BadUsage if a case has lists, and another mask besides.
-void require_tiles(const Case& c);
-
 /// What a query head of a case sees, tile by tile, drawn by the seed; nothing of a case without lists. The
 /// same on every machine.
 reference::Tiles tiles_of(const Case& c, int b, int h);
 
 /// The lists of a case, as a problem has them: bits, and then the four arrays of two lists.
-std::vector<std::uint32_t> make_tile_lists(const Case& c);
+std::vector<int> make_tile_lists(const Case& c);
 
 /// Where they are in memory that has them; heads is 0 of a case without lists.
 TileLists tile_lists(const Case& c, const void* at);
-
-/// Scores of all heads that the lists of a case leave.
-double visible_scores_of_tiles(const Case& c);
 
 }  // namespace ladder

@@ -1,4 +1,4 @@
-#include "harness/problem/corner_cases.h"
+#include "harness/cases/verification_cases.h"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "harness/problem/documents.h"
-#include "harness/problem/inputs.h"
-#include "harness/problem/tiles.h"
+#include "harness/cases/inputs.h"
+#include "harness/features/features.h"
 
 namespace ladder {
 namespace {
@@ -36,7 +35,7 @@ std::vector<Case> diagonals(int d, const Tiling& t, Pass pass) {
                          .pass = pass,
                          .dtype = residue % 2 == 0 ? DType::fp16 : DType::bf16,
                          .causal = true,
-                         .layout = layouts_of[residue % std::size(layouts_of)],
+                         .layout = usual_layouts[residue % std::size(usual_layouts)],
                          .seed = static_cast<std::uint64_t>(residue) + 1});
     }
     return cases;
@@ -67,80 +66,6 @@ Case many_bytes(int d, const Tiling& t) {
     return {.shape = {2, heads / 2, heads / 2, t.Br + 1, bytes / (4 * d * heads) + 1, d}, .causal = true};
 }
 
-/// Documents of lengths next to those of tiles, of one token and of none, at both ends and between others; of
-/// rows and keys that differ, more of either, and none of one. With and without a mask, and in a window.
-std::vector<Case> packed_corners(int d, const Tiling& t, Pass pass) {
-    const int B = std::max(t.Br, t.Bc);
-    const std::string edges = fmt::format("0,1,{},{},{},0,{},0", B - 1, B, B + 1, 2 * B + 1);
-    const char* const lists[] = {edges.c_str(), "1,1,1,1,1,1", "5x0,70x3,0x7,3x70,1x300,0x0,0x1",
-                                 "0x9,9x0,4"};
-    std::vector<Case> cases;
-    for (const char* documents : lists) {
-        for (const Window& window : {Window{}, {t.Bc / 2, -1}, {3, 5}}) {
-            for (const bool causal : {false, true}) {
-                Case c{.shape = {.H = 2, .Hkv = 1, .d = d},
-                       .pass = pass,
-                       .causal = causal,
-                       .features = {.window = window}};
-                c.features.documents = documents;
-                c.dtype = causal ? DType::bf16 : DType::fp16;
-                c.layout = layouts_of[cases.size() % std::size(layouts_of)];
-                c.shape.Nq = c.shape.Nk = 0;
-                for (const auto& [first_row, end_row, first_key, end_key] : documents_of(c))
-                    c.shape.Nq = end_row, c.shape.Nk = end_key;
-                cases.push_back(c);
-            }
-        }
-    }
-    return cases;
-}
-
-/// Requests of lengths next to those of tiles, of one key and of none, first, last and between others; and
-/// rows of a draft that see none of its keys. On machines whose blocks take one tile, several requests or a
-/// part of one, also in long shares; in pages below, at and above the size of a tile.
-std::vector<Case> cache_corners(int d, const Tiling& t, bool in_pages) {
-    const std::string edges = fmt::format("0,1,{},{},0,{},{},2", t.Bc - 1, t.Bc, t.Bc + 1, 2 * t.Bc),
-                      one_long = fmt::format("0,1,{},0", 9 * t.Bc + 5), all_long = std::to_string(9 * t.Bc);
-    constexpr int page_sizes[] = {16, 1, 256, 64, 2, 128};
-    std::vector<Case> cases;
-    for (const auto& [B, lengths] : {std::pair{8, edges}, {4, one_long}, {3, "0,0,0"}, {4, all_long}}) {
-        for (const int multiprocessors : {1, 3, 8, 132}) {
-            for (const int Nq : {1, 5}) {
-                Case& c = cases.emplace_back();
-                c.shape = {.B = B, .H = 4, .Hkv = 2, .Nq = Nq, .Nk = 9 * t.Bc + 7, .d = d};
-                c.causal = Nq > 1;
-                c.dtype = Nq > 1 ? DType::bf16 : DType::fp16;
-                c.features.lengths = lengths;
-                c.layout = layouts_of[cases.size() % std::size(layouts_of)];
-                c.seed = cases.size();
-                c.multiprocessors = multiprocessors;
-                if (in_pages) c.features.page_size = page_sizes[cases.size() % std::size(page_sizes)];
-            }
-        }
-    }
-    return cases;
-}
-
-/// Prefixes next to the ends of tiles, that a request has nothing after, or as much as its rows need, or
-/// tiles; with rows of several requests in a tile, and of one request in several.
-std::vector<Case> prefix_corners(int d, const Tiling& t) {
-    std::vector<Case> cases;
-    for (const int prefix : {1, t.Bc - 1, t.Bc, t.Bc + 1, 3 * t.Bc}) {
-        for (const auto& [B, Nq] : {std::pair{9, 1}, {3, 5}, {2, t.Br + 1}}) {
-            Case& c = cases.emplace_back();
-            c.shape = {.B = B, .H = 4, .Hkv = 2, .Nq = Nq, .Nk = 5 * t.Bc + std::max(t.Bc, t.Br + 1), .d = d};
-            c.causal = Nq > 1;
-            c.features = {.lengths = fmt::format("{},{}", prefix + Nq - 1, prefix + Nq + 2 * t.Bc),
-                          .page_size = prefix % t.Bc == 0 ? 16 : 1,
-                          .prefix = prefix};
-            c.layout = layouts_of[cases.size() % std::size(layouts_of)];
-            c.seed = cases.size();
-            c.multiprocessors = std::array{1, 3, 8, 132}[cases.size() % 4];
-        }
-    }
-    return cases;
-}
-
 /// Offsets of batch entries, heads, rows and keys past 2^31 elements. One of them at a time: a GPU's memory
 /// has to hold what lies between.
 std::vector<Case> far_apart(int d, Pass pass) {
@@ -152,15 +77,8 @@ std::vector<Case> far_apart(int d, Pass pass) {
 
 /// The same problem with all features that the stage takes, as far as they go with it.
 Case with_features(const Stage& stage, Case c) {
-    const auto has = [&](Feature feature) { return takes(stage, feature); };
-    if (has(Feature::window)) c.features.window = {40, -1};
-    if (has(Feature::columns)) c.features.columns = "query_heads";
-    if (has(Feature::dropout)) c.features.dropout = {200, 0xfedcba9876543210};
-    if (has(Feature::tiles)) c.features.tiles = "query_heads", c.causal = false;
-    if (has(Feature::lengths)) c.features.lengths = std::to_string(c.shape.Nk);
-    if (has(Feature::documents) && c.shape.B == 1) {
-        const int rows = c.shape.Nq / 2, keys = c.shape.Nk / 2;
-        c.features.documents = fmt::format("{}x{},{}x{}", rows, keys, c.shape.Nq - rows, c.shape.Nk - keys);
+    for (const FeatureInfo& info : all_features()) {
+        if (takes(stage, info.feature) && info.put_ordinary != nullptr) info.put_ordinary(c);
     }
     return c;
 }
@@ -170,16 +88,16 @@ std::vector<Case> large_sizes(const Stage& stage) {
     const int d = stage.head_dims.front(),
               Bc = stage.tilings.empty() ? Tiling().Bc : stage.tilings.front().Bc;
     const bool forward = stage.pass == Pass::forward;
-    const bool has_mask = takes(stage, Feature::window) || takes(stage, Feature::documents) ||
-                          takes(stage, Feature::columns) || takes(stage, Feature::dropout) ||
-                          takes(stage, Feature::tiles);
+    const bool has_mask = std::ranges::any_of(all_features(), [&](const FeatureInfo& info) {
+        return info.depends_on_row && takes(stage, info.feature);
+    });
     std::vector<Case> cases;
     const auto add = [&](const Shape& shape, bool causal, int multiprocessors = 0) {
         const std::size_t k = cases.size();
         cases.push_back(with_features(stage, {.shape = shape,
                                               .dtype = k % 2 == 0 ? DType::fp16 : DType::bf16,
                                               .causal = causal,
-                                              .layout = layouts_of[k % std::size(layouts_of)],
+                                              .layout = usual_layouts[k % std::size(usual_layouts)],
                                               .seed = k + 1,
                                               .multiprocessors = multiprocessors}));
     };
@@ -206,37 +124,6 @@ std::vector<Case> large_sizes(const Stage& stage) {
     return cases;
 }
 
-/// More documents than a search of six steps tells apart, and than two warps have lanes.
-Case many_documents(int d) {
-    Case c{.shape = {.H = 2, .Hkv = 1, .Nq = 0, .Nk = 0, .d = d}, .causal = true, .layout = Layout::bnhd};
-    for (int k = 0; k < 70; ++k) {
-        const int rows = k % 4, keys = k % 7;
-        c.features.documents += fmt::format("{}{}x{}", k == 0 ? "" : ",", rows, keys);
-        c.shape.Nq += rows, c.shape.Nk += keys;
-    }
-    return c;
-}
-
-/// More requests than two warps have lanes; pages of more keys than a byte counts, and than a request has;
-/// rows of a prefix whose number has an inexact reciprocal.
-std::vector<Case> large_caches(const Stage& stage, int d, int Bc) {
-    std::vector<Case> cases{
-        {.shape = {70, 2, 1, 1, Bc + 1, d}, .features = {.lengths = fmt::format("1,{},0,{},5", Bc, Bc + 1)}}};
-    if (!takes(stage, Feature::pages)) return cases;
-    cases.front().features.page_size = 16;
-    cases.push_back({.shape = {2, 2, 1, 3, 600, d},
-                     .dtype = DType::bf16,
-                     .causal = true,
-                     .features = {.lengths = "513,600", .page_size = 512}});
-    cases.push_back({.shape = {2, 2, 2, 1, 70, d}, .features = {.lengths = "70,3", .page_size = 4096}});
-    if (!takes(stage, Feature::prefix)) return cases;
-    const std::string lengths = fmt::format("{},57,70", 60 + Bc);
-    cases.push_back({.shape = {3, 2, 1, 41, 61 + Bc, d},
-                     .causal = true,
-                     .features = {.lengths = lengths, .page_size = 16, .prefix = 16}});
-    return cases;
-}
-
 /// Heads of zeros, and blocks of 128 rows, whose scale no element gives.
 Case zeros(int d) {
     return {.shape = {1, 3, 3, 140, 150, d}, .layout = Layout::mixed, .input = "zeros"};
@@ -249,7 +136,6 @@ std::vector<Case> corner_cases(const Stage& stage, Cover how) {
     const auto add = [&](const std::vector<Case>& more) {
         cases.insert(cases.end(), more.begin(), more.end());
     };
-    const bool takes_window = takes(stage, Feature::window);
     std::vector<Tiling> done;
     std::optional<Case> largest;  // of the smallest tile
     for (std::size_t k = 0; k < stage.head_dims.size(); ++k) {
@@ -258,32 +144,15 @@ std::vector<Case> corner_cases(const Stage& stage, Cover how) {
         const auto none = [&](auto&& same) { return std::none_of(done.begin(), done.end(), same); };
         if (none([&](const Tiling& other) { return modulus(other, stage.pass) == modulus(t, stage.pass); }))
             add(diagonals(d, t, stage.pass));
-        if (takes(stage, Feature::columns) && done.empty()) {
-            std::vector<Case> edges = diagonals(d, t, stage.pass);
-            for (Case& c : edges) c.features.columns = "random";
-            add(edges);
-        }
-        if (takes(stage, Feature::documents) && done.empty()) {
-            add(packed_corners(d, t, stage.pass));
-            add({many_documents(d)});
-        }
-        if (takes(stage, Feature::lengths) && done.empty()) {
-            add(cache_corners(d, t, takes(stage, Feature::pages)));
-            add(large_caches(stage, d, t.Bc));
-        }
-        if (takes(stage, Feature::tiles) && done.empty()) {
-            std::vector<Case> edges = diagonals(d, t, stage.pass);
-            for (std::size_t n = 0; n < edges.size(); ++n) {
-                edges[n].features.tiles = tile_patterns()[n % tile_patterns().size()].name;
-                edges[n].causal = false;
+        for (const FeatureInfo& info : all_features()) {
+            if (!done.empty() || !takes(stage, info.feature)) continue;
+            if (info.put_on_diagonal != nullptr) {
+                std::vector<Case> edges = diagonals(d, t, stage.pass);
+                for (std::size_t n = 0; n < edges.size(); ++n)
+                    info.put_on_diagonal(modulus(t, stage.pass), n, edges[n]);
+                add(edges);
             }
-            add(edges);
-        }
-        if (takes(stage, Feature::prefix) && done.empty()) add(prefix_corners(d, t));
-        if (takes_window && done.empty()) {
-            std::vector<Case> edges = diagonals(d, t, stage.pass);
-            for (Case& c : edges) c.features.window.left = modulus(t, stage.pass) / 2;
-            add(edges);
+            if (info.corners != nullptr) add(info.corners(stage, d, t));
         }
         if (none([&](const Tiling& other) { return other.Br == t.Br && other.Bc == t.Bc; }))
             add(uneven_turns(d, t, stage.pass));

@@ -1,0 +1,98 @@
+#include "harness/features/features.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "stages/errors.h"
+
+namespace ladder {
+
+const std::vector<FeatureInfo>& all_features() {
+    static const std::vector<FeatureInfo> all{window_feature(),  columns_feature(), documents_feature(),
+                                              lengths_feature(), pages_feature(),   tiles_feature(),
+                                              dropout_feature(), prefix_feature(),  ranks_feature()};
+    return all;
+}
+
+const FeatureInfo& info_of(Feature feature) {
+    return *std::ranges::find(all_features(), feature, &FeatureInfo::feature);
+}
+
+std::vector<const FeatureInfo*> in_use_of(const Features& features) {
+    std::vector<const FeatureInfo*> found;
+    for (const FeatureInfo& info : all_features()) {
+        if (info.is_in(features)) found.push_back(&info);
+    }
+    return found;
+}
+
+std::vector<Feature> features_of(const Features& features) {
+    std::vector<Feature> found;
+    for (const FeatureInfo* info : in_use_of(features)) found.push_back(info->feature);
+    return found;
+}
+
+void require_possible(const Case& c) {
+    for (const FeatureInfo* info : in_use_of(c.features)) {
+        if (info->require != nullptr) info->require(c);
+    }
+}
+
+bool takes(const Stage& stage, Feature feature) {
+    return std::find(stage.takes.begin(), stage.takes.end(), feature) != stage.takes.end();
+}
+
+std::string why_not_taken(const Stage& stage, const Case& c) {
+    const auto in_use = in_use_of(c.features);
+    for (const FeatureInfo* info : in_use) {
+        if (!takes(stage, info->feature))
+            return fmt::format("{} does not take {}", stage.folder(), name(info->feature));
+    }
+    for (const FeatureInfo* info : in_use) {
+        if (info->why_not == nullptr) continue;
+        if (const std::string why_not = info->why_not(stage, c); !why_not.empty()) return why_not;
+    }
+    return "";
+}
+
+void require_taken(const Stage& stage, const Case& c) {
+    if (const std::string why_not = why_not_taken(stage, c); !why_not.empty()) throw BadUsage(why_not);
+}
+
+Problem make_problem(const Case& c, const Addresses& at) {
+    const Shape& s = c.shape;
+    Problem problem;
+    static_cast<Shape&>(problem) = s;
+    const auto view = [&](Tensor tensor, void* data) { return placement(c, tensor).at(data); };
+    problem.Q = view(Tensor::Q, at.Q);
+    problem.K = view(Tensor::K, at.K);
+    problem.V = view(Tensor::V, at.V);
+    problem.O = view(Tensor::O, at.O);
+    problem.L = static_cast<float*>(at.L);
+    if (c.pass == Pass::backward) {
+        problem.dO = view(Tensor::dO, at.dO);
+        problem.dQ = view(Tensor::dQ, at.dQ);
+        problem.dK = view(Tensor::dK, at.dK);
+        problem.dV = view(Tensor::dV, at.dV);
+    }
+    problem.scale = c.softmax_scale();
+    problem.causal = c.causal;
+    for (const FeatureInfo* info : in_use_of(c.features)) {
+        if (info->fill == nullptr) continue;
+        const auto numbers = at.numbers.find(info->feature);
+        info->fill(c, numbers == at.numbers.end() ? nullptr : numbers->second, problem);
+    }
+    problem.dtype = c.dtype;
+    return problem;
+}
+
+reference::Mask mask_of(const Case& c, int b, int h) {
+    reference::Mask mask{.causal = c.causal, .Nq = c.shape.Nq, .Nk = c.shape.Nk};
+    for (const FeatureInfo* info : in_use_of(c.features)) {
+        if (info->mask != nullptr) info->mask(c, b, h, mask);
+    }
+    return mask;
+}
+
+}  // namespace ladder

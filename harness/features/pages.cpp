@@ -1,0 +1,111 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "harness/base/numbers.h"
+#include "harness/features/cache.h"
+#include "harness/features/feature.h"
+#include "stages/errors.h"
+
+namespace ladder {
+namespace {
+
+constexpr std::uint16_t unused_slot = 0xffff;  // NaN in either type
+
+int pages_of(int keys, int page_size) {
+    return (keys + page_size - 1) / page_size;
+}
+
+}  // namespace
+
+std::vector<int> block_table(const Case& c) {
+    const int page_size = c.features.page_size;
+    if (page_size == 0) return {};
+    std::vector<int> pages(pool_pages(c));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::mt19937_64 random(c.seed);
+    for (std::size_t k = pages.size(); k > 1; --k) std::swap(pages[k - 1], pages[random() % k]);
+    const int columns = pages_of(c.shape.Nk, page_size);
+    std::vector<int> table(static_cast<std::size_t>(c.shape.B) * columns, -1);
+    for (int b = 0; b < c.shape.B; ++b) {
+        const int shared = shared_keys(c, b) / page_size;
+        const auto row = table.begin() + std::ptrdiff_t{b} * columns;
+        for (int k = 0; k < pages_of(length_of(c, b), page_size); ++k) {
+            row[k] = k < shared ? row[k - columns] : pages.back();
+            if (k >= shared) pages.pop_back();
+        }
+    }
+    return table;
+}
+
+std::vector<std::uint16_t> in_slots(const Case& c, const std::vector<std::uint16_t>& dense) {
+    const Shape& s = c.shape;
+    const bool paged = c.features.page_size > 0;
+    const int N = paged ? c.features.page_size : s.Nk, columns = pages_of(s.Nk, N);
+    const std::vector<int> table = block_table(c);
+    std::vector<std::uint16_t> slots(std::size_t(paged ? pool_pages(c) : s.B) * s.Hkv * N * s.d, unused_slot);
+    for (int b = 0; b < s.B; ++b) {
+        const int length = length_of(c, b);
+        for (int h = 0; h < s.Hkv; ++h) {
+            for (int j = 0; j < length; ++j) {
+                const std::size_t slot = paged ? table[std::size_t(b) * columns + j / N] : b;
+                std::copy_n(
+                    dense.begin() + ((std::ptrdiff_t{b} * s.Hkv + h) * s.Nk + j) * s.d, s.d,
+                    slots.begin() + static_cast<std::ptrdiff_t>(((slot * s.Hkv + h) * N + j % N) * s.d));
+            }
+        }
+    }
+    return slots;
+}
+
+namespace {
+
+void require_pages(const Case& c) {
+    if (const int size = c.features.page_size;
+        size < 1 || size > 1 << 16 || !std::has_single_bit(unsigned(size)))
+        throw BadUsage(fmt::format("pages of {} keys: expected a power of two up to 65536", size));
+    if (c.layout == Layout::far) throw BadUsage("--layout far does not go with pages");
+}
+
+void draw_pages(std::mt19937_64& random, const Stage&, Case& c) {
+    const auto power = random() % 10;
+    if (power < 9 && c.layout != Layout::far) c.features.page_size = 1 << power;
+}
+
+/// Pages of more keys than a byte counts, and than a request has.
+std::vector<Case> page_corners(const Stage&, int d, const Tiling&) {
+    return {{.shape = {2, 2, 1, 3, 600, d},
+             .dtype = DType::bf16,
+             .causal = true,
+             .features = {.lengths = "513,600", .page_size = 512}},
+            {.shape = {2, 2, 2, 1, 70, d}, .features = {.lengths = "70,3", .page_size = 4096}}};
+}
+
+}  // namespace
+
+FeatureInfo pages_feature() {
+    auto info = feature_of<&Features::page_size>(
+        Feature::pages, "--page-size", "N",
+        "Store K and V in pages of N keys, a power of two, shuffled by the seed");
+    info.in_short = [](const Features& f) { return fmt::format("{}s of ", f.page_size); };
+    info.require = require_pages;
+    info.array = "block table";
+    info.numbers = block_table;
+    info.fill = [](const Case& c, const void* numbers, Problem& p) {
+        p.block_table = static_cast<const int*>(numbers);
+        p.page_size = c.features.page_size;
+    };
+    info.tell_peers = [](const Case& c, nlohmann::json& request) {
+        request["page_size"] = c.features.page_size;
+    };
+    info.draw = draw_pages;
+    info.corners = page_corners;
+    info.put_small = [](Case& c) { c.features.page_size = 16; };
+    return info;
+}
+
+}  // namespace ladder

@@ -1,0 +1,116 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "harness/base/numbers.h"
+#include "harness/features/cache.h"
+#include "harness/features/feature.h"
+#include "stages/errors.h"
+
+namespace ladder {
+
+int shared_keys(const Case& c, int b) {
+    if (b == 0) return 0;
+    if (c.features.page_size == 0 || c.seed % 2 != 0) return c.features.prefix;
+    const int common = std::min(length_of(c, b - 1), length_of(c, b)) - c.features.prefix;
+    std::mt19937_64 random(c.seed + static_cast<std::uint64_t>(b));
+    const auto pages = random() % (static_cast<std::uint64_t>(common / c.features.page_size) + 1);
+    return c.features.prefix + static_cast<int>(pages) * c.features.page_size;
+}
+
+namespace {
+
+/// The most keys in whole pages that each row of each request sees; at least 0.
+int longest_prefix(const Case& c) {
+    int keys = c.shape.Nk;
+    for (const int length : lengths_of(c)) keys = std::min(keys, length);
+    if (c.causal) keys = std::max(0, keys - c.shape.Nq + 1);
+    return keys / c.features.page_size * c.features.page_size;
+}
+
+void require_prefix(const Case& c) {
+    const int prefix = c.features.prefix;
+    if (c.features.page_size == 0) throw BadUsage("a shared prefix needs pages: --page-size");
+    if (prefix < 0 || prefix % c.features.page_size != 0)
+        throw BadUsage(
+            fmt::format("a prefix of {} keys is not so many pages of {}", prefix, c.features.page_size));
+    if (const int most = longest_prefix(c); prefix > most)
+        throw BadUsage(fmt::format("each row must see the prefix of {} keys: at most {}", prefix, most));
+}
+
+/// For a case that has pages; some requests get longer.
+void draw_prefix(std::mt19937_64& random, const Stage&, Case& c) {
+    if (c.features.page_size == 0 || random() % 4 == 0) return;
+    const Case with_room{
+        .shape = c.shape, .causal = c.causal, .features = {.page_size = c.features.page_size}};
+    const int pages = longest_prefix(with_room) / c.features.page_size;
+    c.features.prefix =
+        static_cast<int>(random() % (static_cast<std::uint64_t>(pages) + 1)) * c.features.page_size;
+    std::vector<int> lengths = lengths_of(c);
+    const int least = c.features.prefix + (c.causal ? c.shape.Nq - 1 : 0);
+    for (int& length : lengths) length = std::max(length, least);
+    if (c.features.prefix != 0) c.features.lengths = fmt::format("{}", fmt::join(lengths, ","));
+}
+
+/// Prefixes next to the ends of tiles, that a request has nothing after, or as much as its rows need, or
+/// tiles; with rows of several requests in a tile, and of one request in several.
+/// Last, rows whose number has an inexact reciprocal.
+std::vector<Case> prefix_corners(const Stage&, int d, const Tiling& t) {
+    std::vector<Case> cases;
+    for (const int prefix : {1, t.Bc - 1, t.Bc, t.Bc + 1, 3 * t.Bc}) {
+        for (const auto& [B, Nq] : {std::pair{9, 1}, {3, 5}, {2, t.Br + 1}}) {
+            Case& c = cases.emplace_back();
+            c.shape = {.B = B, .H = 4, .Hkv = 2, .Nq = Nq, .Nk = 5 * t.Bc + std::max(t.Bc, t.Br + 1), .d = d};
+            c.causal = Nq > 1;
+            c.features = {.lengths = fmt::format("{},{}", prefix + Nq - 1, prefix + Nq + 2 * t.Bc),
+                          .page_size = prefix % t.Bc == 0 ? 16 : 1,
+                          .prefix = prefix};
+            c.layout = usual_layouts[cases.size() % std::size(usual_layouts)];
+            c.seed = cases.size();
+            c.multiprocessors = std::array{1, 3, 8, 132}[cases.size() % 4];
+        }
+    }
+    cases.push_back(
+        {.shape = {3, 2, 1, 41, 61 + t.Bc, d},
+         .causal = true,
+         .features = {.lengths = fmt::format("{},57,70", 60 + t.Bc), .page_size = 16, .prefix = 16}});
+    return cases;
+}
+
+std::vector<Case> shorter_prefixes(const Case& c) {
+    std::vector<Case> cases{c, c};
+    cases[0].features.prefix = 0;
+    cases[1].features.prefix = c.features.prefix / c.features.page_size / 2 * c.features.page_size;
+    return cases;
+}
+
+void fit_prefix(Case& c) {
+    if (c.features.page_size == 0) c.features.prefix = 0;
+    if (c.features.prefix != 0) c.features.prefix = std::min(c.features.prefix, longest_prefix(c));
+}
+
+}  // namespace
+
+FeatureInfo prefix_feature() {
+    auto info = feature_of<&Features::prefix>(
+        Feature::prefix, "--prefix", "N", "The first N keys of all requests are the same, in the same pages");
+    info.in_short = [](const Features& f) { return short_size(f.prefix) + " in "; };
+    info.require = require_prefix;
+    info.fill = [](const Case& c, const void*, Problem& p) { p.prefix = c.features.prefix; };
+    info.keys = [](const Case& c, double keys) { return keys - (c.shape.B - 1.0) * c.features.prefix; };
+    info.tell_peers = [](const Case& c, nlohmann::json& request) { request["prefix"] = c.features.prefix; };
+    info.draw = draw_prefix;
+    info.corners = prefix_corners;
+    info.put_small = [](Case& c) {
+        c.features.lengths = "1100,2048,1300,1900";
+        c.features.prefix = 1024;
+    };
+    info.simpler = shorter_prefixes;
+    info.fit = fit_prefix;
+    return info;
+}
+
+}  // namespace ladder

@@ -1,0 +1,49 @@
+#include "harness/features/work.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "harness/features/features.h"
+
+namespace ladder {
+
+double visible_scores(const Case& c) {
+    const auto [B, H, Hkv, Nq, Nk, d] = c.shape;
+    const auto in_use = in_use_of(c.features);
+    const auto last = std::find_if(in_use.rbegin(), in_use.rend(),
+                                   [](const FeatureInfo* info) { return info->visible_scores != nullptr; });
+    if (last != in_use.rend()) return (*last)->visible_scores(c);
+    const double square = std::min(Nq, Nk);  // of scores that the mask halves, bottom-right
+    return double(B) * H * (c.causal ? square * Nk - square * square / 2 : double(Nq) * Nk);
+}
+
+double scores_of_rows(const Case& c) {
+    const reference::Mask mask = mask_of(c, 0, 0);
+    double scores = 0;
+    for (int row = 0; row < c.shape.Nq; ++row) scores += mask.visible(row);
+    return double(c.shape.B) * c.shape.H * scores;
+}
+
+double flops(const Shape& shape, bool causal, Pass pass, const Features& features) {
+    const double scores = visible_scores({.shape = shape, .causal = causal, .features = features});
+    return (pass == Pass::forward ? 1 : 2.5) * 4 * scores * shape.d;
+}
+
+double unavoidable_bytes(const Shape& shape, Pass pass, const Features& features, Products products) {
+    const Case c{.shape = shape, .features = features};
+    const double query_rows = double(shape.B) * shape.H * shape.Nq;
+    double keys = double(shape.B) * shape.Nk;
+    for (const FeatureInfo* info : in_use_of(features)) {
+        if (info->keys != nullptr) keys = info->keys(c, keys);
+    }
+    const double key_rows = shape.Hkv * keys;
+    const double words = query_rows + (products == Products::of_8_bit_cache ? key_rows / 2 : key_rows);
+    return (pass == Pass::forward ? 2 : 4) * words * shape.d * sizeof(std::uint16_t);
+}
+
+bool counts_bytes(const Shape& shape) {
+    const std::int64_t Nq = shape.Nq;
+    return Nq == 1 || (Nq * shape.H <= std::int64_t{64} * shape.Hkv && 16 * Nq <= shape.Nk);
+}
+
+}  // namespace ladder

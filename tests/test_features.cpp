@@ -1,0 +1,57 @@
+/// @file
+/// The list of features: each once, and what it writes it reads.
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "harness/features/features.h"
+#include "harness/ladder/ladder.h"
+#include "tests/catch.h"
+
+using namespace ladder;
+
+TEST_CASE("features: each has one row, under the name that stages declare it by", "[problem]") {
+    std::set<Feature> listed;
+    std::set<std::string> options;
+    for (const FeatureInfo& info : all_features()) {
+        CHECK(listed.insert(info.feature).second);
+        CHECK(options.insert(info.option).second);
+        CHECK(&info_of(info.feature) == &info);
+    }
+    REQUIRE(feature_words().size() == listed.size());
+    for (const FeatureWords& words : feature_words()) {
+        CHECK(listed.contains(words.feature));
+        CHECK(word(words.feature) == std::string(words.word));
+        CHECK(name(words.feature) == std::string(words.name));
+    }
+}
+
+TEST_CASE("features: options and records read what they write, and none is left of a cleared one",
+          "[problem]") {
+    for (const FeatureInfo& info : all_features()) {
+        INFO(info.word());
+        std::mt19937_64 random(1);
+        int drawn = 0;
+        for (const Stage& stage : stages()) {
+            if (!takes(stage, info.feature)) continue;
+            for (int k = 0; k < 20; ++k) {
+                Case c{.shape = {.B = 1, .Nq = 70, .Nk = 300}, .features = {.page_size = 16}};
+                if (info.feature != Feature::prefix) c.features.page_size = 0;
+                info.draw(random, stage, c);
+                Features read;
+                if (info.is_in(c.features)) info.read(read, info.text(c.features)), ++drawn;
+                Features all = c.features;
+                if (info.feature == Feature::prefix) read.page_size = 16, read.lengths = c.features.lengths;
+                CHECK(read == all);
+                auto json = nlohmann::json::object();
+                add_json(json, all);
+                CHECK(json.contains(info.word()) == info.is_in(all));
+                CHECK(features_in(json) == all);
+                info.clear(all);
+                CHECK(!info.is_in(all));
+            }
+        }
+        CHECK(drawn > 5);
+    }
+}
