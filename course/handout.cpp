@@ -197,7 +197,7 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
          {"harness", "course", "explorer", "simt", "reference", "docs/plots", ".devcontainer"})
         copy.folder(name);
     for (const auto& [part, page] : part_pages()) copy.file(fs::path("stages") / page);
-    // The pictures of the lessons handed out: "04-split-q-light.svg" is of stage 04, "20s-..." of a part.
+    // The pictures of the lessons handed out: "04-split-q.svg" is of stage 04, "20s-..." of a part.
     const fs::path figures = fs::path("docs") / "figures";
     for (const auto& entry : fs::directory_iterator(source_folder() / figures)) {
         const std::string name = entry.path().filename().string();

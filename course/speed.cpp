@@ -135,7 +135,7 @@ std::optional<double> Speed::over_parent() const {
     for (const Row& row : results->rows) {
         if (!is_yours(row)) continue;
         if (!row.over_parent) return std::nullopt;
-        logarithms += std::log(row.over_parent->value);
+        logarithms += std::log(*row.over_parent);
         count += 1;
     }
     return count == 0 ? std::nullopt : std::optional(std::exp(logarithms / count));

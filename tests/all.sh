@@ -26,6 +26,7 @@ cd "$root" || exit 3
 unset LADDER_COMMAND  # tests compare messages, whatever the name by which lab was called here
 if [ "$mode" = --all ]; then
     find "$build/kernels" -name '*.passed' -delete
+    rm -rf "$build/kernels/answers"
     export GRADER_SEED=drawn
 fi
 
@@ -302,6 +303,12 @@ pages() {
         skip 'shellcheck' 'there is no shellcheck'
     fi
 
+    if has_cpu && notebooks/find_python.sh > /dev/null; then
+        step 'notebooks' tests/notebooks.sh "$build"
+    else
+        skip 'notebooks' 'ipykernel, matplotlib, nbclient, nbformat or numpy is missing'
+    fi
+
     if ! have doxygen || [ ! -d /usr/share/javascript/katex ]; then
         skip 'site' 'there is no doxygen or no KaTeX'
     elif ! site_python=$(tests/find_python.sh markdown_it mdit_py_plugins pygments); then
@@ -310,12 +317,6 @@ pages() {
         step 'site: its parts' "$site_python" tests/test_site.py
         step 'site: no warning, and every link leads somewhere' \
             "$site_python" docs/site/build.py "$build/lab" "$build/docs/html"
-    fi
-
-    if has_cpu && notebooks/find_python.sh > /dev/null; then
-        step 'notebooks' tests/notebooks.sh "$build"
-    else
-        skip 'notebooks' 'ipykernel, matplotlib, nbclient, nbformat or numpy is missing'
     fi
 
     if has_cpu && have chromium && have chromedriver && browser_python=$(tests/find_python.sh selenium); then

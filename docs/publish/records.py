@@ -201,11 +201,6 @@ def by_problem(results):
     return list(problems.values())
 
 
-def part_of(number):
-    """The first number of a stage's part: tens are parts, and from 80 on fives are."""
-    return number // 10 * 10 if number < 80 else number // 5 * 5
-
-
 def telling_problem(problems, regime):
     """The problem of a regime that pictures and headlines are about, the middle one of its sizes; None if it was not
     timed."""

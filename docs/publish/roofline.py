@@ -5,6 +5,7 @@ from markdown import in_words, rounded
 from pictures import Picture, centered
 from profiles import hbm_bytes
 from records import by_problem, counts_bytes, key_of, telling_problem
+from sources import SHOWN_GPU
 
 
 def points(sources, results, profile):
@@ -44,16 +45,20 @@ def roofline(sources):
 
 
 def shown_in(sources):
-    """The picture of the newest profile that has such stages, on a GPU whose ceilings are known, that profile and the
-    timings; None if there is none."""
-    for profile in sorted(sources.profiles, key=lambda profile: profile.date, reverse=True):
+    """The picture of the profile that has most such stages, of the GPU that the pages speak of if one has any, on a GPU
+    whose ceilings are known; that profile and the timings; None if there is none."""
+    found = []
+    for profile in sources.profiles:
         results = sources.recorded_on(profile.hardware.gpu)
         if not results or None in (results.ceilings.bf16_tflops, results.ceilings.copy_gbs):
             continue
         if shown := points(sources, results, profile):
-            ceilings = results.ceilings
-            return picture_of(results.hardware.gpu, ceilings.bf16_tflops, ceilings.copy_gbs, shown), profile, results
-    return None
+            found.append((SHOWN_GPU in results.hardware.gpu, len(shown), profile.date, shown, profile, results))
+    if not found:
+        return None
+    *_, shown, profile, results = max(found, key=lambda each: each[:3])
+    ceilings = results.ceilings
+    return picture_of(results.hardware.gpu, ceilings.bf16_tflops, ceilings.copy_gbs, shown), profile, results
 
 
 @block("roofline")

@@ -15,7 +15,7 @@
 namespace ladder {
 namespace {
 
-// "Flash Ladder 2026-11-23, commit 0123456": the newest entry of the changelog, and what is known of the
+// "Flash Ladder 1.0.0, commit 0123456": the newest entry of the changelog, and what is known of the
 // sources. A hand-out has neither.
 std::string version() {
     std::string text = "Flash Ladder";

@@ -1,5 +1,7 @@
 #include "harness/time/fastest.h"
 
+#include <algorithm>
+
 #include "harness/time/record_json.h"
 
 namespace ladder {
@@ -40,6 +42,25 @@ RecordedKernels load_recorded_kernels(const fs::path& path) {
 const std::vector<RecordedTimes>& recorded_times() {
     static const std::vector<RecordedTimes> recorded = load_fastest(stages_folder() / "fastest.json");
     return recorded;
+}
+
+std::vector<Results> shown_results(const std::vector<const Stage*>& stages, const fs::path& path,
+                                   const fs::path& folder) {
+    if (!fs::exists(path)) return {};
+    const auto shown = read_record(path, "fastest", "the recorded times of stages", [](const auto& json) {
+        return json.at("shown").template get<std::map<std::string, std::string>>();
+    });
+    std::vector<std::string> files;
+    const auto add = [&](const std::string& of) {
+        const auto file = shown.find(of);
+        if (file == shown.end() || std::ranges::find(files, file->second) != files.end()) return;
+        if (fs::exists(folder / file->second)) files.push_back(file->second);
+    };
+    add("all");
+    for (const Stage* stage : stages) add(stage->folder());
+    std::vector<Results> results;
+    for (const std::string& file : files) results.push_back(load_results(folder / file));
+    return results;
 }
 
 }  // namespace ladder

@@ -105,9 +105,4 @@ Profile load_profile(const fs::path& path) {
     return load_record<Profile>(path, "profile", "a profile");
 }
 
-std::optional<Profile> recorded_profile(const std::string& name) {
-    const fs::path path = results_folder() / (name + ".json");
-    return fs::exists(path) ? std::optional(load_profile(path)) : std::nullopt;
-}
-
 }  // namespace ladder

@@ -15,7 +15,6 @@
 #include "harness/device/device.h"
 #include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 #include "harness/time/record_json.h"
 
@@ -62,24 +61,12 @@ void from_json(const nlohmann::json& json, Results& results) {
 
 namespace {
 
-bool covers_every_regime(const Results& results) {
-    return std::all_of(regimes().begin(), regimes().end(), [&](const Regime& regime) {
-        return regime.sweep || regime.pass == Pass::backward || regime.problems[0].features != Features() ||
-               std::any_of(results.rows.begin(), results.rows.end(),
-                           [&](const Row& row) { return row.regime == regime.name && row.shows_here; });
-    });
-}
-
-Ratio speedup(const Timing& before, const Timing& after) {
-    return {before.median_ms / after.median_ms, std::hypot(before.noise, after.noise)};
-}
-
-std::optional<Ratio> speedup(const std::vector<Row>& rows, int over_stage, const Row& row) {
+std::optional<double> speedup(const std::vector<Row>& rows, int over_stage, const Row& row) {
     const auto before = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
         return other.stage == over_stage && same_problem(other, row) && other.verified && other.timing;
     });
     if (before == rows.end() || before->stage == row.stage) return std::nullopt;
-    return speedup(*before->timing, *row.timing);
+    return before->timing->median_ms / row.timing->median_ms;
 }
 
 void derive_rate(Measurement& m, const Ceilings& ceilings, Products products = Products::of_16_bits) {
@@ -208,7 +195,7 @@ void derive(Results& results) {
         peer.stage_speedups.clear();
         for (const Row& row : results.rows) {
             if (peer.timing && row.timing && row.verified && same_problem(peer, row))
-                peer.stage_speedups[row.folder] = speedup(*peer.timing, *row.timing);
+                peer.stage_speedups[row.folder] = peer.timing->median_ms / row.timing->median_ms;
         }
     }
 }
@@ -220,39 +207,6 @@ void save_results(const Results& results, const OutputFile& file) {
 
 Results load_results(const fs::path& path) {
     return load_record<Results>(path, "timing", "a timing measurement");
-}
-
-std::vector<Results> newest_results(const fs::path& folder, const std::vector<const Stage*>& stages) {
-    std::vector<Results> all, newest;
-    if (!fs::is_directory(folder)) return newest;
-    for (const auto& entry : fs::directory_iterator(folder)) {
-        if (entry.path().extension() == ".json" && is_record(read_json(entry.path()), "timing"))
-            all.push_back(load_results(entry.path()));
-    }
-    // First the GPU that the pages show, SHOWN_GPU; ISO 8601 dates of one time zone sort as text.
-    const auto rank = [](const Results& r) { return std::pair(r.hardware.gpu == "NVIDIA H200", r.date); };
-    std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return rank(a) > rank(b); });
-    const auto add_first = [&](const auto& will_do) {
-        const auto found = std::find_if(all.begin(), all.end(), will_do);
-        if (found != all.end()) newest.push_back(*found);
-    };
-    add_first(covers_every_regime);
-    for (const Stage* stage : stages) {
-        const Stage* known = find_stage(stage->number);  // none records a kernel of one's own
-        if (known == nullptr || known->folder() != stage->folder()) continue;
-        const std::string fingerprint = kernel_fingerprint(stage->folder());
-        for (const bool as_it_is : {true, false}) {
-            const auto has_it = [&](const Results& results) {
-                const auto kernel = results.kernels.find(stage->folder());
-                return kernel != results.kernels.end() && (kernel->second == fingerprint || !as_it_is) &&
-                       std::any_of(results.rows.begin(), results.rows.end(), [&](const Row& row) {
-                           return row.stage == stage->number && row.shows_here && row.timing;
-                       });
-            };
-            if (std::none_of(newest.begin(), newest.end(), has_it)) add_first(has_it);
-        }
-    }
-    return newest;
 }
 
 fs::path results_folder() {
