@@ -127,29 +127,8 @@ std::string readme(const std::vector<Exercise>& exercises) {
     std::string list, first = std::to_string(exercises.front().number);
     for (const Exercise& e : exercises)
         list += fmt::format("| {:02} | {} | {} |\n", e.number, parent_of(e).folder(), e.change);
-    return fmt::format(
-        "# Flash Ladder: exercises\n\n"
-        "FlashAttention-2, derived one change at a time. You have the ladder up to the stage before, and "
-        "make the\n"
-        "next one:\n\n| stage | starts from | the one change |\n|---|---|---|\n{}\n"
-        "Debian 12, Ubuntu 22.04 or 24.04; no GPU is needed. The first command installs what is missing and "
-        "builds.\n\n"
-        "    ./lab doctor               # what is here, and what is missing\n"
-        "    ./lab start                # the exercises, and which you have solved\n"
-        "    ./lab start {}              # makes the folder my: TASK.md, kernel.cu, prediction.md\n"
-        "    ./lab check my             # what is wrong, in words; --watch checks whenever you save\n"
-        "    ./lab hint my              # the next of three hints\n"
-        "    ./lab zoo                  # other kernels with bugs to find\n\n"
-        "[STUDENTS.md](STUDENTS.md) is the first hour, step by step. The ladder so far: [stages/README.md]"
-        "(stages/README.md).\n"
-        "[The lab sheets](docs/course/labs/README.md) say what to read and to hand in.\n\n"
-        "To look things up: [the glossary](docs/glossary.md), [attention on paper](docs/worked_example.md) "
-        "with\n"
-        "[a notebook](notebooks/01_online_softmax.ipynb) (any Jupyter with numpy and matplotlib), [one mma, "
-        "by "
-        "hand](docs/one_mma.md)\n"
-        "and [one descriptor, by hand](docs/one_descriptor.md).\n",
-        list, first);
+    return fmt::format(fmt::runtime(read_file(source_folder() / "course" / "handout_readme.txt")), list,
+                       first);
 }
 
 }  // namespace
@@ -197,7 +176,7 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
          {"harness", "course", "explorer", "simt", "reference", "docs/plots", ".devcontainer"})
         copy.folder(name);
     for (const auto& [part, page] : part_pages()) copy.file(fs::path("stages") / page);
-    // The pictures of the lessons handed out: "04-split-q-light.svg" is of stage 04, "20s-..." of a part.
+    // The pictures of the lessons handed out: "04-split-q.svg" is of stage 04, "20s-..." of a part.
     const fs::path figures = fs::path("docs") / "figures";
     for (const auto& entry : fs::directory_iterator(source_folder() / figures)) {
         const std::string name = entry.path().filename().string();

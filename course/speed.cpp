@@ -8,6 +8,7 @@
 
 #include "course/fence/sandbox.h"
 #include "course/fence/screen.h"
+#include "harness/base/built.h"
 #include "harness/device/device_problem.h"
 #include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
@@ -86,7 +87,7 @@ Results measure(const Exercise& exercise, const fs::path& kernel, const fs::path
         }
     }
     const fs::path library = build_library(kernel, products, untrusted), folder = products / "timed",
-                   file = folder / "time.json", lab = LADDER_BUILD_FOLDER "/lab";
+                   file = folder / "time.json", lab = built_in + std::string("/lab");
     fs::remove_all(folder);
     fs::create_directory(folder);
     if (untrusted) fs::permissions(folder, fs::perms::all);  // for the other user that it runs as
@@ -134,7 +135,7 @@ std::optional<double> Speed::over_parent() const {
     for (const Row& row : results->rows) {
         if (!is_yours(row)) continue;
         if (!row.over_parent) return std::nullopt;
-        logarithms += std::log(row.over_parent->value);
+        logarithms += std::log(*row.over_parent);
         count += 1;
     }
     return count == 0 ? std::nullopt : std::optional(std::exp(logarithms / count));

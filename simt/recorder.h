@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "simt/block_trace.h"
 #include "simt/checker.h"
 #include "simt/shared_memory.h"
-#include "simt/trace.h"
 
 namespace simt {
 

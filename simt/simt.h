@@ -15,9 +15,9 @@
 #include <string>
 #include <type_traits>
 
+#include "simt/block_trace.h"
 #include "simt/counters.h"
 #include "simt/launch.h"
-#include "simt/trace.h"
 
 namespace simt {
 

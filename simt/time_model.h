@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include "simt/block_trace.h"
 #include "simt/scheduler.h"
-#include "simt/trace.h"
 
 namespace simt {
 

@@ -83,6 +83,7 @@ done
 
 cd "$work/lab1"
 unset LADDER_BUILD
+export CMAKE_CXX_COMPILER_LAUNCHER="$root/tests/same_objects.py;$root;$build"
 follow STUDENTS.md
 [ "$commands" -gt 15 ]
 

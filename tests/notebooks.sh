@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
-# Executes every notebook from a clean kernel and compares its text with what is committed. Images are not compared.
-# Usage: notebooks.sh BUILD [--check | --update]: BUILD has lab; --update writes the new outputs instead of comparing them.
+# Executes every notebook from a clean kernel and compares its text with what is committed. Pictures are not committed:
+# BUILD/notebooks has the notebooks with them, for the site.
+# Usage: notebooks.sh BUILD [--check | --update | --pictures]: BUILD has lab; --update writes the new text instead of
+# comparing it; --pictures executes only those whose pictures are missing or older than what they show.
 # Exit codes: 0 ok, 1 a notebook differs or fails, 2 bad usage, 3 there is no Python that has Jupyter.
 set -uo pipefail
 
 mode=${2:---check}
-if [ $# -lt 1 ] || [ $# -gt 2 ] || { [ "$mode" != --check ] && [ "$mode" != --update ]; }; then
-    echo 'usage: notebooks.sh BUILD [--check | --update]' >&2
-    exit 2
-fi
+case "$#:$mode" in
+    [12]:--check | 2:--update | 2:--pictures) ;;
+    *)
+        echo 'usage: notebooks.sh BUILD [--check | --update | --pictures]' >&2
+        exit 2
+        ;;
+esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 LADDER_LAB=$(readlink -f -- "$1")/lab
 if [ ! -x "$LADDER_LAB" ]; then
@@ -21,7 +26,7 @@ if ! python=$("$root/notebooks/find_python.sh"); then
 fi
 export LADDER_LAB PYTHONDONTWRITEBYTECODE=1 PYTHONWARNINGS=ignore PYDEVD_DISABLE_FILE_VALIDATION=1
 
-exec "$python" - "$root/notebooks" "$mode" << 'PYTHON'
+exec "$python" - "$root/notebooks" "$LADDER_LAB" "$mode" << 'PYTHON'
 import difflib
 import re
 import sys
@@ -54,8 +59,6 @@ def text(notebook):
         for output in cell.get("outputs", []):
             if output.output_type == "stream":
                 shown = output.text
-            elif "image/png" in output.get("data", {}):
-                shown = "(an image)"
             else:
                 shown = output.get("data", {}).get("text/plain", "")
             lines += [f"cell {number}: {line}" for line in shown.splitlines()]
@@ -78,13 +81,26 @@ def execute(file, update):
     for cell in notebook.cells:
         if cell.cell_type == "code":
             join(cell)
+    notebook.metadata["language_info"] = {"name": "python"}
+    write(notebook, PICTURES / file.name)
+    for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
+        output.get("data", {}).pop("image/png", None)
     if update:
-        notebook.metadata["language_info"] = {"name": "python"}
-        partial = file.with_suffix(".partial")
-        partial.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
-        partial.replace(file)
+        write(notebook, file)
         return []
     return list(difflib.unified_diff(text(committed), text(notebook), "committed", "now", lineterm="", n=0))
+
+
+def write(notebook, file):
+    partial = file.with_suffix(".partial")
+    partial.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+    partial.replace(file)
+
+
+def has_pictures(file):
+    made = PICTURES / file.name
+    shown = [file, file.parent / "ladder.py", LAB, *file.parent.glob("../docs/results/*.json")]
+    return made.exists() and made.stat().st_mtime > max(path.stat().st_mtime for path in shown)
 
 
 # It clones, installs and builds a machine anew, and what it prints is that machine's: its code is only compiled here.
@@ -100,9 +116,14 @@ def only_compile(file):
     return []
 
 
-folder, update = Path(sys.argv[1]), sys.argv[2] == "--update"
+folder, LAB, mode = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+update = mode == "--update"
+PICTURES = LAB.parent / "notebooks"
+PICTURES.mkdir(exist_ok=True)
 failed = 0
 for file in sorted(folder.glob("*.ipynb")):
+    if mode == "--pictures" and (file.name == ELSEWHERE or has_pictures(file)):
+        continue
     started = time.monotonic()
     try:
         difference = only_compile(file) if file.name == ELSEWHERE else execute(file, update)

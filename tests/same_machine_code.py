@@ -11,6 +11,7 @@ keeps its old one, and is to be measured anew. Exit code 1 if one differs, 3 wit
 
 import argparse
 import io
+import os
 import shutil
 import struct
 import subprocess
@@ -22,8 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs/publish"))
-from records import fingerprint  # noqa: E402
-from whole_kernel import kernel_text  # noqa: E402
+from sources import Sources  # noqa: E402
 
 OPTIONS = ["-std=c++20", "-arch=sm_90a", "-O3", "-DNDEBUG", "-DLADDER_BACKEND=gpu", "-cubin", "-w"]
 
@@ -42,6 +42,12 @@ def machine_code(root, stage, nvcc, out):
     return sorted(found)
 
 
+def fingerprints(root):
+    """By stage, those of the kernels below this root."""
+    os.environ["LADDER_STAGES"] = str(root / "stages")
+    return {stage.folder: stage.fingerprint for stage in Sources(ROOT / "lab").stages.values()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit")
@@ -56,12 +62,10 @@ def main():
         before = Path(folder)
         tarfile.open(fileobj=io.BytesIO(archive.stdout)).extractall(before)
         marks = {}
-        for kernel in sorted((ROOT / "stages").glob("*/kernel.cu")):
-            stage = kernel.parent.name
-            old = before / "stages" / stage / "kernel.cu"
-            if given.stages and str(int(stage[:2])) not in given.stages or not old.exists():
-                continue
-            marks[stage] = (fingerprint(kernel_text(old)), fingerprint(kernel_text(kernel)))
+        old, new = fingerprints(before), fingerprints(ROOT)
+        for stage in sorted(old.keys() & new.keys()):
+            if not given.stages or str(int(stage[:2])) in given.stages:
+                marks[stage] = (old[stage], new[stage])
 
         def same(stage):
             if marks[stage][0] == marks[stage][1] and not given.stages:

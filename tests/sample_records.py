@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs/publish"))
-from records import Fields, key_of  # noqa: E402
+from records import VERSION, Fields, derive  # noqa: E402
 
 
 def named(sources, name):
@@ -31,40 +31,27 @@ def cells(shown):
 def row_of(regime, stage, ms, **changes):
     """One that a GPU verified. What depends on time is left to `derived`."""
     row = {"regime": regime, "shape": {"B": 8, "H": 16, "Hkv": 16, "Nq": 2048, "Nk": 2048, "d": 128}, "dtype": "bf16",
-           "causal": False, "stage": stage, "parent": stage - 1, "folder": f"{stage:02}_stage", "shows_here": False,
-           "timing": {"median_ms": ms, "noise": 0.01} if ms else None, "verified": bool(ms), "why_not": "", "rate": 0.0,
-           "unit": "", "ceiling_share": None, "over_parent": None, "over_baseline": None}
-    shape = {key: changes.pop(key) for key in list(changes) if key in row["shape"]}
-    return fields(row | changes | {"shape": row["shape"] | shape})
+           "causal": False, "features": {}, "stage": stage, "parent": stage - 1, "folder": f"{stage:02}_stage",
+           "shows_here": False, "timing": {"median_ms": ms, "noise": 0.01} if ms else None, "verified": bool(ms),
+           "why_not": "", "over_parent": None}
+    s = Fields(row["shape"] | {key: changes.pop(key) for key in list(changes) if key in row["shape"]})
+    row["flops"] = 4 * s.B * s.H * s.Nq * s.Nk * s.d // (2 if changes.get("causal") else 1)
+    if s.Nq == 1:
+        row["bytes"] = 4 * (s.B * s.H * s.Nq + s.B * s.Hkv * s.Nk) * s.d
+    return fields(row | changes | {"shape": s})
 
 
 def peer_of(row, name, ms, **changes):
     timing = {"median_ms": ms, "noise": 0.01} if ms else None
-    return fields(dict(row, peer=name, timing=timing, stage_speedups={}, **changes))
+    return fields(dict(row, peer=name, timing=timing, **changes))
 
 
 def derived(rows, own_peers=(), **changes):
-    """A record of these rows, with rates and speedups as lab fills them in."""
-    for row in (*rows, *own_peers):
-        if not row.timing:
-            continue
-        bytes_count = row.shape.Nq == 1
-        s = row.shape
-        work = 4 * (s.B * s.H * s.Nq + s.B * s.Hkv * s.Nk) * s.d if bytes_count else 4e-3 * s.B * s.H * s.Nq * s.Nk * s.d
-        row["rate"] = work / row.timing.median_ms * 1e-6
-        row["unit"] = "GB/s" if bytes_count else "TFLOP/s"
-    for row in rows:
-        before = next((other for other in rows if other.stage == row.parent and key_of(other) == key_of(row)), None)
-        if before and before.timing and before.verified and row.timing and row.verified:
-            row["over_parent"] = fields({"value": before.timing.median_ms / row.timing.median_ms})
-    for peer in own_peers:
-        peer["stage_speedups"] = fields({row.folder: {"value": peer.timing.median_ms / row.timing.median_ms}
-                                         for row in rows if key_of(row) == key_of(peer) and peer.timing and row.timing
-                                         and row.verified})
-    record = {"kind": "timing", "date": "2026-11-21T07:52:00Z", "commit": "0123456789abcdef", "kernels": {},
-              "hardware": {"gpu": "Test GPU", "sm_count": 512}, "libraries": {},
+    """A record of these rows, with rates and speedups."""
+    record = {"kind": "timing", "version": VERSION, "date": "2026-11-21T07:52:00Z", "commit": "0123456789abcdef",
+              "kernels": {}, "hardware": {"gpu": "Test GPU", "sm_count": 512}, "libraries": {},
               "ceilings": {"bf16_tflops": 800.0, "fp16_tflops": None, "copy_gbs": 4000.0}}
-    return Fields(fields(record), rows=list(rows), peers=list(own_peers), **changes)
+    return derive(Fields(fields(record), rows=list(rows), peers=list(own_peers), **changes))
 
 
 def branched(other):

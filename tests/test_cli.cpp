@@ -94,6 +94,8 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
         first.erase(kind);
     }
     CHECK(first == nlohmann::json{{"stage", stages().front().folder()},
+                                  {"part", 0},
+                                  {"fingerprint", kernel_fingerprint(stages().front().folder())},
                                   {"pass", "forward"},
                                   {"compute_capability", nullptr},
                                   {"ablation", false},

@@ -392,6 +392,6 @@ TEST_CASE("a stage that takes no part in a problem has no row there", "[commands
     CHECK((results.rows[0].stage == child().number && results.rows[1].stage == parent().number));
     CHECK(results.rows[2].stage == child().number);
     CHECK(!results.rows[0].over_parent);
-    CHECK(std::abs(results.rows[2].over_parent->value - 2) < 1e-9);
+    CHECK(std::abs(*results.rows[2].over_parent - 2) < 1e-9);
     for (const Row& row : results.rows) CHECK(row.verified);
 }

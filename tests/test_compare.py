@@ -17,11 +17,12 @@ sys.dont_write_bytecode = True
 
 import compare  # noqa: E402
 import like  # noqa: E402
+import needs  # noqa: E402
 from blocks import Page  # noqa: E402
 from command import run  # noqa: E402
 from markdown import plain_table  # noqa: E402
 from records import Fields, long_name  # noqa: E402
-from sample_records import derived, fields, free_number, named, peer_of, row_of  # noqa: E402
+from sample_records import cells, derived, fields, free_number, named, peer_of, row_of  # noqa: E402
 from sources import SHOWN_GPU, Sources  # noqa: E402
 
 LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
@@ -104,8 +105,11 @@ class CompareTest(unittest.TestCase):
             self.assertIn(f"| train 2k | {CHILD}* | 275 | 137 | 0.50x |", output(compare, a, b, "--markdown")[1])
             b.write_text(json.dumps(recording("GPU", [row_of("decode", 5, 1.0, Nq=1)])))
             bad = Path(folder) / "bad.json"
-            bad.write_text('{"kind": "timing", "rows": [{"a": 1}]}')
-            for words, why in (((a, b), "nothing was timed in both"), ((a, bad), "make no sense"),
+            bad.write_text('{"kind": "timing", "version": 2, "rows": [{"a": 1}]}')
+            old = Path(folder) / "old.json"
+            old.write_text('{"kind": "timing", "rows": []}')
+            for words, why in (((a, b), "nothing was timed in both"), ((a, bad), "bad.json: it makes no sense: there is no shape"),
+                               ((a, old), "old.json: its form is that of another version; record it again"),
                                ((a, folder), "cannot read"),
                                ((a, Path(folder) / "none.json"), "none.json: No such file or directory"),
                                ((ROOT / "docs/results/mutation.json", a), "mutation.json: not a timing measurement"),
@@ -194,8 +198,8 @@ class LikeTest(unittest.TestCase):
             has = MODEL.gpu(gpu).capability
             self.assertEqual(without, [f"{HOPPER.folder} needs exactly compute capability 9.0; {gpu} has {has}"])
         wide = named(HERE, "mbarriers")
-        _, without = like.estimates(MODEL, MODEL.gpu("T4"), [wide], "train")
-        self.assertRegex(without[0], f"{wide.folder} needs 96 KB of shared memory for a block at d = 128; T4 has 64 KB")
+        _, without = like.estimates(MODEL, MODEL.gpu("A10"), [wide], "wide")
+        self.assertRegex(without[0], f"{wide.folder} needs 192 KB of shared memory for a block at d = 256; A10 has 99 KB")
 
     def test_a_gpu_is_never_estimated_from_itself(self):
         for gpu, other in (("H100", "NVIDIA H200"), ("H200", "NVIDIA H100 80GB HBM3")):
@@ -298,17 +302,32 @@ class LikeTest(unittest.TestCase):
                          "train 2k  05_causal_skip   0.123  one two\n"
                          "                                  three\n")
 
+    def test_which_gpu_runs_what(self):
+        runs = lambda gpu, number: MODEL.runs_at(MODEL.gpu(gpu), HERE.stage(number))
+        self.assertEqual((runs("H100", 36), runs("B200", 36), runs("B200", 17)), ([64, 128, 256], [], [64, 128, 256]))
+        self.assertEqual((runs("A100", 26), runs("T4", 26), runs("T4", 21)), ([64, 128], [], [64, 128]))
+        self.assertIn("needs mbarriers, which compute capability 8.0 has; T4 has 7.5", MODEL.why_not(MODEL.gpu("T4"), HERE.stage(26)))
+        rows = {row["capability"]: row for row in cells(needs.needs(HERE, None, []))}
+        self.assertEqual([*rows], ["12.0", "10.0", "9.0", "8.9", "8.6", "8.0", "7.5"])
+        self.assertEqual(rows["9.0"]["not at all"], "")
+        of_t4 = needs.needs(HERE, None, ["T4"])
+        for how, number in (("up to d = 128", "21 to 25"), ("not at all", "12 to 17, 26, 30 to 39")):
+            self.assertRegex(of_t4, f"- {how}: .*{number}")
+
     def test_what_was_counted_is_counted_anew_only_for_a_new_kernel(self):
         sources = Sources(LAB)
         asked = []
         sources.listed = HERE.listed
-        sources.ask = lambda *words: asked.append(words) or {"work": [{"counter": "mma", words[1]: 7}]}
-        sources.prints[CHILD] = "new"
+        sources.ask = lambda *words: asked.append(words) or {
+            "work": [{"counter": "mma", words[1]: 7}], "counters": ["mbarrier_arrivals"],
+            "traces": [{"launches": [{"shared_bytes": 5}, {"shared_bytes": 9}], "total": [1]}]}
+        sources.stages[5].fingerprint = "new"
         made = json.loads(like.counted_work(sources))
         self.assertEqual(made[CHILD]["kernel"], "new")
         self.assertEqual(made[CHILD]["work"]["decode"], 2 * [[0] * 6 + [7, 0, 0, 0]])
+        self.assertEqual((made[CHILD]["shared"], made[CHILD]["mbarriers"]), ({"64": 9, "128": 9}, True))
         self.assertIn(("count", CHILD, "--shape", "1,1,1,768,768,64", "--causal", "--long"), asked)
-        same = {folder for folder in made if MODEL.counted[folder].kernel == HERE.fingerprint(folder)}
+        same = {folder for folder in made if MODEL.counted[folder].kernel == HERE.stage(int(folder[:2])).fingerprint}
         self.assertFalse((same - {CHILD}) & {words[1] for words in asked})
         self.assertEqual({folder: made[folder] for folder in same - {CHILD}},
                          {folder: MODEL.counted[folder] for folder in same - {CHILD}})

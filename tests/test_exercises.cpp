@@ -456,8 +456,8 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
     CHECK(!contains(notebook, "05_decoding.ipynb"));
     const auto known = nlohmann::json::parse(folder.read(hidden_stage + "stage.json"));
     CHECK(known.at("problems").size() == load_exercise("5").problems.size());  // these, not the bugs
-    CHECK(fs::exists(folder / "out/docs/figures/04-split-q-light.svg"));
-    CHECK(!fs::exists(folder / "out/docs/figures/05-causal-light.svg"));
+    CHECK(fs::exists(folder / "out/docs/figures/04-split-q.svg"));
+    CHECK(!fs::exists(folder / "out/docs/figures/05-causal.svg"));
     CHECK(fs::exists(folder / kept_stage + "mutants/missing_wait.txt"));
     CHECK(contains(folder.read(hidden_stage + "exercise.md"), "## The complaint"));
     CHECK(fs::exists(folder / hidden_stage + "claims.cpp"));  // what a check holds them to

@@ -187,7 +187,7 @@ TEST_CASE("without a GPU the recorded times are those of the first table", "[tim
         if (is_core(stage)) algorithm.push_back(&stage);
     }
     std::set<std::string> problems, folders;
-    for (Results& results : newest_results(results_folder(), algorithm)) {
+    for (Results& results : shown_results(algorithm)) {
         selection.filter(results, "");
         for (const Table& table : rate_tables(results)) {
             for (const std::string& line : lines_of(to_terminal(table, false, 80)))

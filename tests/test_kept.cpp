@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "harness/base/built.h"
 #include "harness/base/file.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
@@ -119,6 +120,8 @@ TEST_CASE("kept: a verdict holds once it was kept, for what it says alone", "[ke
     CHECK_FALSE(verdict.holds());
     verdict.keep();
     CHECK(verdict.holds());
+    // Of a program that was built of other sources than stand there now, too.
+    CHECK(read_file(verdict.file()).find(built_of) != std::string::npos);
     CHECK(KeptVerdict(stage, what).holds());
     CHECK_FALSE(KeptVerdict(stage, what + ", in another order").holds());
     CHECK_FALSE(KeptVerdict(*find_stage(1), what).holds());

@@ -78,7 +78,7 @@ title='lab install: all of it and what is named, and nothing is built'
 fresh
 run install git
 expect 0 apt 'install libboost-context-dev libeigen3-dev' apt 'libseccomp-dev cmake g++ ninja-build git python3-markdown-it' \
-    apt 'clang clang-format shellcheck python3-ipykernel' apt 'install chromium chromium-driver python3-selenium'
+    apt 'python3-numpy python3-dev python3-venv clang clang-format shellcheck' apt 'install chromium chromium-driver python3-selenium'
 if grep -q flash-ladder "$work/out" || [ -e "$work/cmake" ]; then status='built'; expect 0; fi
 if [ "$(grep -c 'install ' "$work/apt")" != 2 ]; then status='installed otherwise'; expect 0; fi
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
+import found  # noqa: E402
 import predictions  # noqa: E402
 import published  # noqa: E402
 import quantities  # noqa: E402
@@ -57,10 +58,21 @@ def timed_here(own_ms=1.0):
             for n, fast in ((2048, own_ms), (16384, 1.6)) for stage, ms in ((4, 2.0), (5, fast))]
     results = derived(rows, [peer_of(rows[1], "cuDNN", 0.5)])
     results["hardware"]["gpu"] = "NVIDIA H200"
-    results["kernels"] = fields({HERE.stage(stage).folder: HERE.fingerprint(HERE.stage(stage).folder) for stage in (4, 5)})
+    results["kernels"] = fields({HERE.stage(stage).folder: HERE.stage(stage).fingerprint for stage in (4, 5)})
     sources = copy.copy(HERE)
     sources.timings, sources.recorded, sources.kept = [results], results, {}
     return sources
+
+
+class FoundTest(unittest.TestCase):
+    def test_the_fastest_stage_stands_beside_the_fastest_library(self):
+        row, = cells(found.found_block(timed_here(), Page("docs/results.md"), []))
+        self.assertEqual((row["problem"], row["fastest stage"][1:3], row["over the fastest library"]), ("causal 16k", "05", "not timed"))
+        sources = timed_here()
+        sources.recorded["peers"] = [peer_of(sources.recorded.rows[3], name, ms, rate=1) for name, ms in
+                                     (("cuDNN", 0.8), ("FlashAttention-2", 3.2), ("unfused", 0.1))]
+        row, = cells(found.found_block(sources, Page("docs/results.md"), []))
+        self.assertEqual((row["over the fastest library"], row["over FlashAttention-2"]), ("0.50x (cuDNN)", "2.00x"))
 
 
 class QuantitiesTest(unittest.TestCase):
@@ -90,7 +102,11 @@ class QuantitiesTest(unittest.TestCase):
         self.assertEqual(shown, 'It is <data value="over\nparent, causal 2k">2.00x</data> as fast, in JSON '
                                 '<data value=\\"ms, causal 2k\\">1.000 ms</data>.')
         self.assertEqual(without_spans(shown), "It is 2.00x as fast, in JSON 1.000 ms.")
+        for words, said in (("over parent of 05, causal 2k", "1.85x"), ("over parent of 25, causal 2k", "at most 1.13x"),
+                            ("over parent of 25, causal 2k, from a trial", "1.06x")):
+            self.assertEqual(without_spans(spans.filled(HERE, page, f'<data value="predicted {words}"></data>')), said)
         for words, why in (("loss over parent, causal 2k", "it is no loss"), ("over parent, train 2k", "no recording has"),
+                           ("predicted over parent of 05, causal 3k", "no recording has 'predicted"),
                            ("dance", "stages/05_causal_skip/README.md: 'dance' is not")):
             with self.assertRaisesRegex(Failure, why):
                 spans.filled(timed_here(), page, f'<data value="{words}"></data>')
@@ -119,6 +135,27 @@ class PredictionsTest(unittest.TestCase):
                           ((1.8, "over 04"), ([1.05, 1.4], "over 04"), ([None, 1.5], "ms"), ([7, None], "TFLOP/s"),
                            (0.75, "counter mma over parent"), ("unchanged", "error"))],
                          ["1.80x", "1.05x to 1.40x", "at most 1.5 ms", "at least 7 TFLOP/s", "x0.75", "unchanged"])
+
+    def test_in_sight_is_what_was_first_predicted_of_what_was_measured(self):
+        page, kept = Page("stages/05_causal_skip/README.md", HERE.stage(5)), predictions.of_stage
+        rows = [self.row(1.8, **{"from": "33 / 64"}), self.row(2.0, kind="fitted afterwards", date="2026-11-22", **{"from": "a model"}),
+                self.row(1.3, problem="causal 16k"), self.row(3.0, problem="train 2k", not_measured="that form is gone")]
+        predictions.of_stage = lambda stage: rows
+        try:
+            shown = [block(timed_here(), page, ()).split("<details>") for block in (predictions.prediction_block, predictions.verdict_block)]
+            self.assertEqual([cells(sight) for sight, _ in shown], [
+                [{"problem": "causal 2k", "over 04, predicted": "1.80x"}, {"problem": "causal 16k", "over 04, predicted": "1.30x"}],
+                [{"problem": "causal 2k", "over 04, predicted": "1.80x", "measured": "2.00x", "verdict": "11% more"},
+                 {"problem": "causal 16k", "over 04, predicted": "1.30x", "measured": "1.25x", "verdict": "4% less"}]])
+            self.assertIn("<summary>Where each comes from, and 2 more</summary>", "<details>".join(shown[0]))
+            self.assertIn("33 / 64", shown[0][1])
+            for part in ("<summary>When it was recorded, 1 more prediction and what was not measured</summary>", "2.00x | fitted afterwards | 2.00x",
+                         "Not measured (that form is gone): train 2k: over 04."):
+                self.assertIn(part, "<details>".join(shown[1]))
+            del rows[:3]
+            self.assertIn("| train 2k | 3.00x |", predictions.prediction_block(timed_here(), page, ()).split("<details>")[0])
+        finally:
+            predictions.of_stage = kept
 
     def test_many_that_were_not_measured_are_counted(self):
         self.assertEqual([predictions.named(list("abcdefgh"[:n])) for n in (2, 6, 7)],

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
@@ -63,17 +64,17 @@ class PackageTest(unittest.TestCase):
 
 class PageTest(unittest.TestCase):
     def test_blocks_are_made_anew_and_nothing_else(self):
-        page, worked = Page("docs/some.md"), "<!-- generated: worked_example inputs -->\n"
-        text = tables.regenerated(HERE, page, f"before\n{worked}old\n<!-- end -->\nafter {worked}<!-- end -->\n")
-        self.assertEqual(text.count("row   Q"), 2)
-        self.assertTrue(text.startswith(f"before\n{worked}```text\nrow   Q") and text.endswith("```\n<!-- end -->\n"))
-        self.assertNotIn("old", text)
+        page, opening = Page("docs/some.md"), "<!-- generated: some words -->\n"
+        with patch.dict(tables.BLOCKS, some=lambda _, page, words: f"new {page.path} {words}\n"):
+            text = tables.regenerated(HERE, page, f"before\n{opening}old\n<!-- end -->\nafter {opening}<!-- end -->\n")
+        block = f"{opening}new docs/some.md ['words']\n<!-- end -->\n"
+        self.assertEqual(text, f"before\n{block}after {block}")
 
     def test_what_makes_no_sense_is_named(self):
         for name, why in (("dance", "there is no generated block 'dance' here"),
                           ("measured", "no generated block 'measured'"),
-                          ("worked_example loss", "has no part 'loss'"), ("moved x", "no numbers in 'x'"),
-                          (f"counters 1 {FREE}", f"there is no stage {FREE}"), ("record nothing", "cannot read"),
+                          ("moved x", "no numbers in 'x'"), (f"counters 1 {FREE}", f"there is no stage {FREE}"),
+                          ("record nothing", "cannot read"),
                           ("peers h200-rising", "h200-rising.json has no peers")):
             with self.assertRaisesRegex(Failure, why):
                 tables.regenerated(HERE, Page("docs/some.md"), f"<!-- generated: {name} -->\n<!-- end -->")
@@ -101,6 +102,25 @@ class PageTest(unittest.TestCase):
             HERE.ask("diff", str(FREE))
         self.assertEqual(caught.exception.code, 2)
 
+    def test_an_answer_is_kept_until_lab_changes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lab, asked = Path(folder) / "lab", Path(folder) / "asked"
+            (Path(folder) / "kernels").mkdir()
+
+            def times_asked(command, end):
+                """How often lab, which ends so, was asked in all, after two questions more."""
+                lab.write_text(f"#!/bin/sh\nprintf x >> {asked}\nfor file; do :; done\necho 1 > $file\n{end}\n")
+                lab.chmod(0o755)
+                for _ in range(2):
+                    try:
+                        Sources(lab).ask(command, "5")
+                    except Failure:
+                        self.assertEqual(end, "exit 1")
+                return len(asked.read_text())
+
+            self.assertEqual([times_asked("count", "exit 0"), times_asked("count", "exit 0 # another"),
+                              times_asked("count", "exit 1"), times_asked("list", "exit 0")], [1, 2, 4, 6])
+
     def test_the_newest_full_measurement_is_found_by_its_date(self):
         regimes = [name for name, regime in HERE.regimes.items() if not regime["sweep"] and regime["pass"] == "forward"]
         with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +128,13 @@ class PageTest(unittest.TestCase):
                                       ("c", "2026-11-23", regimes[1:])):
                 full = derived([row_of(regime, 1, 1.0, shows_here=True) for regime in shown])
                 (Path(folder) / f"{file}.json").write_text(json.dumps(full | {"date": date}))
-            self.assertEqual(Sources(LAB, Path(folder)).recorded.date, "2026-11-22")
+            own = derived([row_of("decode", 6, 1.0, shows_here=True)])
+            own |= {"date": "2026-11-20", "kernels": {MERGES: HERE.stage(6).fingerprint}}
+            (Path(folder) / "own.json").write_text(json.dumps(own))
+            sources = Sources(LAB, Path(folder))
+            self.assertEqual(sources.recorded.date, "2026-11-22")
+            shown = json.loads(fastest.shown_in(sources))
+            self.assertEqual((shown["all"], shown[MERGES]), ("a.json", "own.json"))
 
 
 class CountersTest(unittest.TestCase):
@@ -135,7 +161,19 @@ class TimesTest(unittest.TestCase):
                 for regime, own in (("causal", 1.0), ("train", 2.0), ("long", 2.1)) for number, ms in ((4, 2.0), (5, own))]
         sight, fold = times.stage_table(derived(rows), stage).split("<details>")
         self.assertEqual([row["problem"] for row in cells(sight)], ["causal 2k", "long 2k"])
-        self.assertEqual([row["problem"] for row in cells(fold)], ["train 2k"])
+        self.assertEqual([row["problem"] for row in cells(fold)], ["causal 2k", "train 2k", "long 2k"])
+        self.assertEqual([list(cells(part)[0])[1:] for part in (sight, fold)],
+                         [["parent's ms", "its own ms", "over parent"],
+                          ["parent's ms", "its own ms", "noise", "rate", "of ceiling", "over parent"]])
+
+    def test_the_worst_losses_are_in_sight_and_the_others_counted(self):
+        stage = HERE.stage(5)
+        rows = [row_of(regime, number, 2.0 if number == 4 else own, folder=HERE.stage(number).folder,
+                       shows_here=regime == stage.shows_in)
+                for regime, own in (("causal", 1.0), ("train", 2.1), ("long", 2.4), ("narrow", 2.2), ("wide", 2.3)) for number in (4, 5)]
+        sight, fold = times.stage_table(derived(rows), stage).split("<details>")
+        self.assertEqual([row["problem"] for row in cells(sight)], ["causal 2k", "long 2k", "wide 2k", "narrow 2k"])
+        self.assertIn("; slower by over 2%: 1 more", fold)
 
     def test_rates_stand_by_unit_and_pass(self):
         results = sample(HERE)
@@ -143,11 +181,12 @@ class TimesTest(unittest.TestCase):
         self.assertEqual(title, "TFLOP/s (speedup over the parent)")
         self.assertEqual([row["train 2k"] for row in cells(shown)][:2], ["-", "**68.7**"])
         self.assertEqual(label(results), "Recorded on Test GPU, 2026-11-21, commit 0123456")
-        measured = cells(times.stage_table(results, HERE.stage(1)))
+        measured = cells(times.stage_table(results, HERE.stage(1)).split("<details>")[0])
         self.assertEqual([row["its own ms"] for row in measured], ["4.000"])
         self.assertEqual(cells(times.stage_table(results, HERE.stage(0)))[0]["its own ms"], "it needs 12 GiB")
         self.assertFalse(times.stage_table(results, HERE.stage(3)))
-        drafts = cells(times.draft_table(HERE.record("h200-draft"), named(HERE, "split_keys")))
+        sight, drafts = map(cells, times.draft_table(HERE.record("h200-draft"), named(HERE, "split_keys")).split("<details>"))
+        self.assertEqual([row["problem"] for row in sight], ["geometric mean", "smallest", "largest"])
         self.assertEqual(list(drafts[0]), ["problem", *(f"{rows} rows" for rows in (4, 8, 16, 32, 64, 128))])
         self.assertEqual([row["problem"] for row in drafts[:3]], ["B=1 N=2k", "B=1 N=16k", "B=1 N=64k"])
         results.rows[2]["pass"] = "backward"
@@ -176,7 +215,7 @@ class TimesTest(unittest.TestCase):
             return derived(rows) | {"kernels": kernels, "hardware": Fields(gpu=gpu)}
 
         stage, sources = HERE.stage(4), Sources("", folder=None)
-        now = HERE.fingerprint(stage.folder)
+        now = stage.fingerprint
         for timings, ms in (([recorded(3.0, **{stage.folder: now}), recorded(2.0, **{stage.folder: now})], 2.0),
                             ([recorded(3.0, **{stage.folder: now}), recorded(2.0, **{stage.folder: "an older one"})], 3.0),
                             ([recorded(3.0, **{stage.folder: now}), recorded(2.0, False, **{stage.folder: now})], 3.0),
@@ -241,14 +280,14 @@ class PeersTest(unittest.TestCase):
 
     def test_a_stage_that_lacks_what_another_has_gets_no_mean(self):
         results = self.sweep()
-        del results.peers[0].stage_speedups[PARENT]
+        results.rows[0]["verified"] = False
         row = cells(peers.comparisons(HERE, results)[1][1])[0]
         self.assertEqual((row["03 over FlashAttention-2"], row["04 over FlashAttention-2"]), ("-", "3.00x, 1.50x"))
 
     def test_a_peer_that_lacks_problems_has_a_mean_over_the_others(self):
         results = self.sweep()
-        results.peers[0].stage_speedups.clear()  # of d = 64; cuDNN has none at all
-        results.peers[1].stage_speedups[CHILD] = results.peers[2].stage_speedups[CHILD]
+        results.peers[0]["timing"] = None  # of d = 64; cuDNN has none at all
+        results.peers[1].update(timing=results.peers[2].timing, rate=1.0)
         rows = cells(peers.comparisons(HERE, results)[1][1])
         self.assertEqual([row["04 over FlashAttention-2"] for row in rows],
                          ["6.00x, 6.00x (1 of 2)", "-", "1.50x, 1.50x", "3.00x, 1.50x (2 of 3)"])
@@ -303,14 +342,14 @@ class ProfileTest(unittest.TestCase):
 
     def test_a_lesson_has_its_kernels_beside_its_parents(self):
         split_q = self.lesson(4)
-        self.assertTrue(split_q.startswith("Nsight Compute 2025.3.1 on NVIDIA H200, 2026-11-22, commit 0123456; "
-                                           "train: B=8 H=16"))
-        for part in (f"| metric | {PARENT} | {CHILD} |\n|---|---:|---:|\n", "| time | 3.278 ms | 1.041 ms |\n",
+        self.assertTrue(split_q.startswith("Profile of `train` on NVIDIA H200:\n"))
+        self.assertIn("\nNsight Compute 2025.3.1 on NVIDIA H200, 2026-11-22, commit 0123456; train: B=8 H=16", split_q)
+        for part in ("| metric | parent | this stage |\n|---|---:|---:|\n", "| time | 3.278 ms | 1.041 ms |\n",
                      "| L2 hits | n/a | n/a |\n", "| waits: wait | 30% | 50% |\n| waits: barrier | 60% | 25% |\n"):
             self.assertIn(part, split_q)
         self.assertIn("| waits: drain | 2% | 5% |\n", split_q)  # which is enough in one of them
         self.assertNotIn("gmma", split_q)
-        self.assertIn(f"| metric | {MERGES}: attention | {MERGES}: merge |", self.lesson(6))
+        self.assertIn("| metric | this stage: attention | this stage: merge |", self.lesson(6))
         self.assertEqual({self.lesson(0), self.lesson(5)}, {"Not profiled yet.\n"})
 
     def test_occupancy_has_all_stages(self):
@@ -348,15 +387,15 @@ class ProfileTest(unittest.TestCase):
 
 class StaleTest(unittest.TestCase):
     # Blocks whose numbers are counted or verified here, or are of no kernel that a recording has a fingerprint of
-    WITHOUT_RECORDED_KERNELS = {"aarch64", "counters", "estimate_errors", "lost", "mutation", "peer_tests", "prediction",
-                                "python", "python-features", "python-fp8", "python-ring", "standard", "won",
-                                "worked_example"}
+    WITHOUT_RECORDED_KERNELS = {"aarch64", "counters", "estimate_errors", "lost", "mutation", "needs", "peer_tests", "prediction",
+                                "python", "python-features", "python-fp8", "python-ring", "standard", "won"}
 
     def test_a_kernel_that_was_changed_is_marked_wherever_its_numbers_are_shown(self):
         sources, blocks = Sources(LAB), 0
         sources.listed, sources.lines = HERE.listed, dict.fromkeys(HERE.stages, "1")
-        sources.prints = dict.fromkeys((stage.folder for stage in HERE.stages.values()), "another one")
-        for page in tables.pages(HERE):
+        for stage in sources.stages.values():
+            stage.fingerprint = "another one"
+        for page in tables.pages(sources):
             for name in re.findall(r"<!-- generated: (.*?) -->", (ROOT / page.path).read_text(encoding="utf-8")):
                 if name.split()[0] in self.WITHOUT_RECORDED_KERNELS:
                     continue
@@ -368,7 +407,7 @@ class StaleTest(unittest.TestCase):
 
     def test_what_is_listed(self):
         rows = [row_of("train", stage, 1.0, folder=HERE.stage(stage).folder) for stage in (4, 5)]
-        now = {row.folder: HERE.fingerprint(row.folder) for row in rows}
+        now = {row.folder: HERE.stage(row.stage).fingerprint for row in rows}
         with tempfile.TemporaryDirectory() as folder:
             for file, kind, date, kernels in (
                     ("a", "timing", "2026-02-03", now), ("b", "timing", "2026-02-04", now | {"05_causal_skip": "an older one"}),
@@ -404,7 +443,7 @@ class FastestTest(unittest.TestCase):
                   row_of("few-rows", 5, 3.0, Nq=4))
             write("y-few-rows.json", "2026-02-04", row_of("few-rows", 5, 2.0))
             write("x-serving-odd.json", "2026-02-05", row_of("serving-odd", 5, 3.0))
-            write("x-prefix.json", "2026-02-05", row_of("prefix", 6, 3.0, pages=16, prefix=64))
+            write("x-prefix.json", "2026-02-05", row_of("prefix", 6, 3.0, features={"pages": 16, "prefix": 64}))
             write("x-prefill.json", "2026-02-06", row_of("prefill", 4, 0.1))  # none that decides
             made = json.loads(fastest.fastest(Sources(LAB, folder)))
         self.assertEqual([each["file"] for each in made["recordings"]],
@@ -416,7 +455,7 @@ class FastestTest(unittest.TestCase):
         self.assertEqual(made["problems"][1], {
             "recording": 1, "shape": [8, 16, 16, 2048, 2048, 128], "pass": "forward", "dtype": "bf16", "causal": False,
             "median_ms": {"05_stage": 1.0, "06_stage": 1.02}})
-        self.assertEqual((made["problems"][4]["pages"], made["problems"][4]["prefix"]), (16, 64))
+        self.assertEqual(made["problems"][4]["features"], {"pages": 16, "prefix": 64})
         self.assertEqual((made["timed"], made["profiled"]), ({"06_stage": ["0123"], "16_stage": ["4567"]}, {}))
 
 
@@ -440,7 +479,7 @@ class ErrorsTest(unittest.TestCase):
                  "relative_l2": 3e-4}
         sources = Sources(LAB)
         sources.kept["h200-verify"] = fields({
-            "device": "Test GPU", "date": "2026-11-21T07:52:00Z", "commit": "0123456789",
+            "kind": "verification", "device": "Test GPU", "date": "2026-11-21T07:52:00Z", "commit": "0123456789",
             "errors": [error, error | {"input": "huge", "max_error": 8, "standard_max_error": 9, "relative_l2": 1e-4}]})
         shown = errors.errors_block(sources)
         self.assertTrue(shown.startswith("Recorded on Test GPU, 2026-11-21, commit 0123456:\n"))
@@ -456,15 +495,33 @@ class PartsTest(unittest.TestCase):
         elsewhere[1]["timing"] = fields({"median_ms": 0.1})
         for timed, shown in ((rows + elsewhere, "2.00x to 2.50x (causal)"), (rows[:2], "2.00x (causal)")):
             sources = copy.copy(HERE)
-            sources.recorded = derived(timed)
-            gained = [row["over its parent"] for row in cells(parts.ladder(sources, Page("stages/README.md"), []))]
-            self.assertEqual(gained[5:7], [shown, "(decode)"])
+            sources.recorded, sources.timings = derived(timed), []
+            rungs = cells(parts.ladder(sources, Page("stages/README.md"), []))
+            self.assertEqual([row["over its parent"] for row in rungs[5:7]], [shown, "(decode)"])
+            numbers = [int(row["stage"][1:3]) for row in rungs if row["stage"].startswith("[")]
+            self.assertEqual(numbers, sorted(HERE.stages))  # every rung, once, in the order of the numbers
+
+    def test_a_stage_that_the_parts_recording_has_not_where_it_shows_has_another_recordings_speedup(self):
+        whole = derived([row_of("train", 74, 1.0, folder=HERE.stage(74).folder)])
+        rows = [row_of("decode", stage, ms, Nq=1, parent=17, shows_here=True, folder=HERE.stage(stage).folder)
+                for stage, ms in ((17, 2.0), (74, 1.0))]
+        other = derived(rows, kernels=fields({HERE.stage(74).folder: HERE.stage(74).fingerprint}))
+        other["hardware"]["gpu"] = SHOWN_GPU
+        for kernels, marked in ((other["kernels"], False), (fields({HERE.stage(74).folder: "another"}), True)):
+            sources = copy.copy(HERE)
+            sources.recorded, sources.timings, other["kernels"] = whole, [other], kernels
+            gained, ((made, _),) = parts.speedups(sources, whole, [HERE.stage(74)])
+            self.assertEqual((gained, "since then changed: 74" in made), ({74: "2.00x (decode)"}, marked))
+
+    def test_numbers_in_ranges(self):
+        for stages, shown in (((4, 5), "04, 05"), ((4, 5, 6, 10), "04 to 06, 10"), ((80, 81, 82, 83, 84, 85), "80 to 84, 85")):
+            self.assertEqual(parts.numbers_of(HERE, [HERE.stage(number) for number in stages[::-1]]), shown)
 
     def test_a_stage_that_was_changed_has_the_speedup_of_its_lesson(self):
         def recorded(fast, day, **kernels):
             rows = [row_of("causal", stage, ms, causal=True, Nk=2048, shows_here=True, folder=HERE.stage(stage).folder)
-                    for stage, ms in ((4, 2.0), (5, fast))]
-            prints = {HERE.stage(n).folder: HERE.fingerprint(HERE.stage(n).folder) for n in (4, 5)}
+                    for stage, ms in ((3, 4.0), (4, 2.0), (5, fast))]
+            prints = {HERE.stage(n).folder: HERE.stage(n).fingerprint for n in (4, 5)}
             return derived(rows, date=f"2026-11-{day}T00:00:00Z", kernels=fields(prints | kernels))
 
         changed = {HERE.stage(5).folder: "another"}

@@ -126,7 +126,8 @@ TEST_CASE("a measurement survives its file", "[timing]") {
     const Results results = sample_results("2026-01-01T00:00:00Z");
     save_results(results, OutputFile(folder / "out.json"));
     const Results read = load_results(folder / "out.json");
-    CHECK(nlohmann::json(read) == nlohmann::json(results));
+    CHECK(record_text(read) == record_text(results));
+    CHECK(read.rows.front().rate == results.rows.front().rate);
     CHECK(read.rows.back().why_not == results.rows.back().why_not);
     CHECK_FALSE(read.rows.back().timing);
     CHECK_FALSE(read.ceilings.fp16_tflops);
@@ -135,14 +136,20 @@ TEST_CASE("a measurement survives its file", "[timing]") {
     CHECK(read.rows.front().shape == results.rows.front().shape);
 }
 
-TEST_CASE("a file from before there were peers is read", "[timing]") {
-    const Folder folder;
-    auto json = nlohmann::json(sample_results("2026-01-01T00:00:00Z"));
-    json.erase("peers");
-    json.erase("libraries");
-    const Results read = load_results(folder.write("old.json", json.dump()));
-    CHECK(read.rows.size() == json["rows"].size());
-    CHECK(read.peers.empty());
+TEST_CASE("a recording holds what was measured, a line for each row, and nothing that follows from it",
+          "[timing]") {
+    Results results = sample_results("2026-01-01T00:00:00Z");
+    results.rows.front().timing->median_ms = 1.02792001;
+    results.rows.front().features.page_size = 16;
+    derive(results);
+    const std::string text = record_text(results);
+    CHECK(text.find("\"rows\": [\n{\"dtype\":\"bf16\",\"features\":{\"pages\":16},\"flops\":40960000,"
+                    "\"folder\":\"00_test\",\"max_error\":0.001,\"parent\":-1,\"regime\":\"train\","
+                    "\"shape\":[2,4,2,100,200,64],\"shows_here\":true,\"stage\":0,\"timing\":{\"median_ms\":"
+                    "1.02792,\"noise\":0.03,\"p20_ms\":1.8,\"p80_ms\":2.2,\"repeats\":12},\"verified\":true},"
+                    "\n{") != text.npos);
+    CHECK(text.find("rate") == text.npos);
+    CHECK(text.find("over_") == text.npos);
 }
 
 TEST_CASE("a broken file is named", "[timing]") {
@@ -171,53 +178,33 @@ TEST_CASE("a broken file is named", "[timing]") {
         json["rows"][0]["dtype"] = "fp8";
         CHECK(message(json.dump()).find("fp8") != std::string::npos);
     }
+    SECTION("an older form") {
+        json.erase("version");
+        CHECK(message(json.dump()).find("bad.json: its form is that of another version") !=
+              std::string::npos);
+    }
     SECTION("no file") {
         CHECK_THROWS_AS(load_results(folder / "none.json"), BadUsage);
     }
 }
 
-TEST_CASE("the newest full measurement is found by its date", "[timing]") {
+TEST_CASE("shown are the recordings that lab tables chose", "[timing]") {
     const Folder folder;
-    CHECK(newest_results(folder / "").empty());
-    CHECK(newest_results(folder / "none").empty());
-    const auto save = [&](const Results& results, const char* name) {
-        save_results(results, OutputFile(folder / name));
-    };
-    save(sample_results("2026-03-01T00:00:00Z"), "a.json");
-    save(sample_results("2026-01-01T00:00:00Z"), "b.json");
-    Results one_shape = sample_results("2026-09-01T00:00:00Z");
-    one_shape.rows.resize(1);
-    save(one_shape, "c.json");
-    Results few_stages = sample_results("2026-09-01T00:00:00Z");
-    few_stages.rows[0].shows_here = false;
-    save(few_stages, "d.json");
-    folder.write("sanitizer.json", R"({"kind": "sanitizer", "date": "2026-10-01T00:00:00Z"})");
-    folder.write("notes.txt", "{");
-    const auto dates = [&](const std::vector<const Stage*>& of) {
-        std::vector<std::string> found;
-        for (const Results& results : newest_results(folder / "", of)) found.push_back(results.date);
+    for (const char* name : {"a", "b", "c"})
+        save_results(sample_results(name), OutputFile(folder / (std::string(name) + ".json")));
+    const std::string chosen =
+        folder.write("chosen.json", R"({"kind": "fastest", "shown": {"all": "b.json", "04_split_q": "a.json",
+                           "05_causal_skip": "b.json", "06_flash_decoding": "gone.json"}})");
+    const auto dates = [&](const std::string& path, const std::vector<const Stage*>& stages) {
+        std::string found;
+        for (const Results& results : shown_results(stages, path, folder / "")) found += results.date;
         return found;
     };
-    CHECK(dates({}) == std::vector<std::string>{"2026-03-01T00:00:00Z"});
-    // Then that of a stage which it lacks: of the kernel as it is, and where its change should show.
-    const Stage& stage = *find_stage(4);
-    for (const auto& [date, shows_here, fingerprint] :
-         {std::tuple("2026-02-01T00:00:00Z", true, kernel_fingerprint(stage.folder())),
-          {"2026-04-01T00:00:00Z", false, kernel_fingerprint(stage.folder())},
-          {"2026-05-01T00:00:00Z", true, "of an older kernel"}}) {
-        Results of_stage = sample_results(date);
-        of_stage.rows.resize(1);
-        of_stage.rows[0].stage = stage.number;
-        of_stage.rows[0].shows_here = shows_here;
-        of_stage.kernels = {{stage.folder(), fingerprint}};
-        save(of_stage, (std::string(date, 7) + ".json").c_str());
-    }
-    CHECK(dates({&stage}) == std::vector<std::string>{"2026-03-01T00:00:00Z", "2026-02-01T00:00:00Z"});
-    // Of another kernel, which is marked, only if there is none of the kernel as it is.
-    fs::remove(folder / "2026-02.json");
-    CHECK(dates({&stage}) == std::vector<std::string>{"2026-03-01T00:00:00Z", "2026-05-01T00:00:00Z"});
-    folder.write("broken.json", "{");
-    CHECK_THROWS_AS(newest_results(folder / ""), BadUsage);
+    CHECK(dates(chosen, {}) == "b");
+    CHECK(dates(chosen, {find_stage(6), find_stage(5), find_stage(4), find_stage(0)}) == "ba");
+    CHECK(dates(folder / "none.json", {find_stage(4)}).empty());
+    folder.write("b.json", "{");
+    CHECK_THROWS_AS(dates(chosen, {}), BadUsage);
 }
 
 TEST_CASE("a fingerprint is of code and not of comments", "[timing]") {
@@ -271,7 +258,7 @@ TEST_CASE("the times that stages are chosen by are read from their file", "[timi
         {"file": "x-few-rows.json", "gpu": "a GPU", "date": "2026-02-03", "kernels": {"17_made": "0123"}}],
         "problems": [
         {"recording": 0, "shape": [1, 32, 8, 4, 8192, 128], "pass": "backward", "dtype": "fp16",
-         "causal": true, "pages": 16, "prefix": 64, "median_ms": {"17_made": 1.0}}]})"));
+         "causal": true, "features": {"pages": 16, "prefix": 64}, "median_ms": {"17_made": 1.0}}]})"));
     REQUIRE(read.size() == 1);
     CHECK(read[0].file == "x-few-rows.json");
     CHECK(read[0].gpu == "a GPU");

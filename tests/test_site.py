@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests what the site is made of: diffs side by side, links, Markdown, figures. Usage: test_site.py"""
 
+import base64
+import json
 import re
 import runpy
 import sys
@@ -265,6 +267,27 @@ class MarkdownTest(unittest.TestCase):
     def test_formulas_are_left_to_katex(self):
         self.assertIn(r"\(m_i &lt; 1\)", self.render("$m_i < 1$"))
         self.assertIn("costs $5 and $6", self.render("costs $5 and $6"))
+        self.assertIn(r"<td>\(4 n\) at d = 64</td>", self.render("| a |\n|---|\n| $4 n$ at d = 64 |"))  # ends in a digit
+
+
+class NotebookTest(unittest.TestCase):
+    def test_pictures_are_those_of_an_execution_of_the_same_notebook(self):
+        path = next(path for path in Pages().by_path if path.startswith("notebooks/0"))
+        notebook = json.loads((ROOT / path).read_text(encoding="utf-8"))
+        self.assertNotIn("image/png", json.dumps(notebook))
+        plot = {"output_type": "display_data", "data": {"image/png": base64.b64encode(b"plot").decode()}}
+        code = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+        code["outputs"] = [plot]
+        for source, pictures in ((code["source"], [b"plot"]), (["another"], [])):
+            with tempfile.TemporaryDirectory() as folder:
+                code["source"] = source
+                executed = Path(folder, "executed.ipynb")
+                for written in (False, True):
+                    pages = Pages()
+                    pages.add_notebook(pages[path], executed)
+                    found = [content for name, content in pages.files.items() if name.endswith(".png")]
+                    self.assertEqual(found, pictures if written else [])
+                    executed.write_text(json.dumps(notebook), encoding="utf-8")
 
 
 class SlidesTest(unittest.TestCase):
@@ -314,14 +337,19 @@ class FiguresTest(unittest.TestCase):
         for name, text in drawn.items():
             self.assertTrue(found[name] == text, f"docs/figures/{name} is out of date: run docs/figures/draw.py")
 
-    def test_each_is_shown_light_and_dark_and_in_words(self):
-        shown = re.findall(r'srcset="[./]*(?:docs/)?figures/([\w-]+)-dark.svg">\n<img width="\d+" alt="([^"]+)" '
-                           r'src="[./]*(?:docs/)?figures/([\w-]+)-light.svg">',
+    def test_each_is_shown_and_in_words(self):
+        shown = re.findall(r'<img width="\d+" alt="[^"]+" src="[./]*(?:docs/)?figures/([\w-]+).svg">',
                            "".join(page.read_text(encoding="utf-8") for folder in ("docs", "stages")
                                    for page in (ROOT / folder).rglob("*.md")))
-        self.assertEqual([dark for dark, _, light in shown if dark != light], [])
-        self.assertEqual(sorted({light for *_, light in shown}),
-                         sorted(path.name[:-10] for path in self.FOLDER.glob("*-light.svg")))
+        self.assertEqual(sorted(set(shown)), sorted(path.stem for path in self.FOLDER.glob("*.svg")))
+
+    def test_no_light_colour_stays_on_a_dark_page(self):
+        for folder in ("docs/figures", "docs/plots"):
+            for path in (ROOT / folder).glob("*.svg"):
+                style, body = path.read_text(encoding="utf-8").partition("}</style>")[::2]
+                used = {(name, color) for name, color in re.findall(r'(fill|stroke)(?:="|: )(#[0-9a-f]{6})', body)}
+                dark = {(name, color) for color, name in re.findall(r'(#[0-9a-f]{6})"\] { (fill|stroke): #', style)}
+                self.assertEqual(used - dark, set(), path)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class TritonTest(unittest.TestCase):
         rows = [example_row(name, ms, True) for name, ms in ((STAGES[0], 2.0), (STAGES[1], 1.0),
                                                              ("Triton 04", 3.0), ("Triton 05", 2.0))]
         rows[2]["verified"] = False
-        record = {"kind": "triton", "date": "2026-11-26", "commit": "0123456789", "hardware": {"gpu": "Test GPU"},
+        record = {"kind": "triton", "version": 2, "date": "2026-11-26", "commit": "0123456789", "hardware": {"gpu": "Test GPU"},
                   "libraries": {"Triton": "3.6.0"}, "kernels": {}, "rows": rows,
                   "judged": {"Triton 05": {"cases": 13, "passed": 13}}}
         with tempfile.TemporaryDirectory() as folder:

@@ -16,6 +16,7 @@
 #include "course/fence/inspect.h"
 #include "course/fence/sandbox.h"
 #include "course/fence/wire.h"
+#include "harness/base/built.h"
 #include "harness/ladder/library.h"
 #include "stages/ring.h"
 
@@ -91,7 +92,7 @@ void RemoteDevice::start() {
     connection->socket = ends[0];
     try {
         connection->process = std::make_unique<LimitedProcess>(
-            std::vector<std::string>{LADDER_BUILD_FOLDER "/runner", name(backend_), library_.string()},
+            std::vector<std::string>{built_in + std::string("/runner"), name(backend_), library_.string()},
             limits_, ends[1]);
     } catch (...) {
         close(ends[1]);

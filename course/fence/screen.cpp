@@ -13,6 +13,7 @@
 
 #include "course/fence/inspect.h"
 #include "course/fence/tokens.h"
+#include "harness/base/built.h"
 #include "harness/base/file.h"
 #include "harness/ladder/ladder.h"
 #include "stages/errors.h"
@@ -200,7 +201,8 @@ std::vector<Symbol> symbols(const fs::path& file, const std::vector<std::string>
 const Words& names_of_the_runner() {
     static const Words names = [] {
         Words all;
-        for (const Symbol& symbol : symbols(LADDER_BUILD_FOLDER "/runner", {"--dynamic", "--defined-only"})) {
+        for (const Symbol& symbol :
+             symbols(built_in + std::string("/runner"), {"--dynamic", "--defined-only"})) {
             for (const char* of_the_layer : {"_ZN4simt", "_ZN6ladder", "__tsan_", "__sanitizer_cov_"})
                 if (symbol.name.starts_with(of_the_layer)) all.insert(symbol.name);
         }

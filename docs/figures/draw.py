@@ -1,4 +1,4 @@
-"""Draws the figures of the lessons as SVG, in a light and a dark version.
+"""Draws the figures of the lessons as SVG, in colours that follow the reader's theme.
 
     draw.py [FOLDER]    writes FOLDER/*.svg; this folder if none is named
 
@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
-from themes import THEMES  # noqa: E402
+from themes import COLORS, adaptive  # noqa: E402
 
 WIDTH = 420
 SMALL, PLAIN, HEAD = 12, 13, 14
@@ -78,6 +78,12 @@ class Figure:
         """A paragraph below a picture, as wide as it; where ~ is no line ends."""
         self.lines(0, y, [line.replace("~", " ") for line in textwrap.wrap(words, 64)], size=SMALL)
 
+    def legend(self, y, *entries):
+        """What colours mean: (x, color, words), without a color of what is not computed."""
+        for x, color, words in entries:
+            self.box(x, y, 13, 13, color, 0.35, dashed=not color)
+            self.text(x + 18, y + 11, words, size=SMALL)
+
     def label(self, x, y, width, height, words, **style):
         """Words in the middle of a box."""
         size = style.get("size", PLAIN)
@@ -102,14 +108,14 @@ class Figure:
             self.add("path", d="M" + " L".join(f"{number(a)} {number(b)}" for a, b in corners) + " Z",
                      fill=f"@{color}")
 
-    def svg(self, title, colors):
+    def svg(self, title):
         height = number(self.bottom + 2)
         body = "\n".join(self.elements)
-        body = re.sub(r'"@(\w+)"', lambda match: f'"{colors[match[1]]}"', body)
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-                f'viewBox="0 0 {WIDTH} {height}" font-size="{PLAIN}" '
-                'font-family="system-ui, -apple-system, \'Segoe UI\', Helvetica, Arial, sans-serif">\n'
-                f"<title>{escape(title, quote=False)}</title>\n{body}\n</svg>\n")
+        body = re.sub(r'"@(\w+)"', lambda match: f'"{COLORS[match[1]][0]}"', body)
+        return adaptive(f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+                        f'viewBox="0 0 {WIDTH} {height}" font-size="{PLAIN}" '
+                        'font-family="system-ui, -apple-system, \'Segoe UI\', Helvetica, Arial, sans-serif">\n'
+                        f"<title>{escape(title, quote=False)}</title>\n{body}\n</svg>\n")
 
 
 def grid(f, x, y, rows, columns, size, cell):
@@ -415,10 +421,7 @@ def causal(f):
                     f.box(left, top, size, size, "own" if masked else "shared", 0.35 if masked else 0.3)
         f.line((x, 22), (x + size * count, 22 + size * count), color="text", thick=1.8)
     f.lines(188, 100, ["query", "tiles i"], color="faint", size=SMALL)
-    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked"),
-                            (216, None, "skipped: never started")):
-        f.box(x, 214, 13, 13, color, 0.35, dashed=not color, line="faint")
-        f.text(x + 18, 225, words, size=SMALL)
+    f.legend(214, (0, "shared", "full, no mask"), (126, "own", "masked"), (216, None, "skipped: never started"))
     f.note(250, "04 computes all 36 tiles and masks each of them; 05 computes 21 and masks 6. With whole tiles and Nq = Nk "
            "these are Tr~(Tr~+~1)~/~2 of Tr^2, and one masked tile per query tile.")
 
@@ -1077,10 +1080,7 @@ def sliding_window(f):
                     f.box(left, top, size, size, "own" if masked else "shared", 0.35 if masked else 0.3)
         f.line((x, 22), (x + size * count, 22 + size * count), color="text", thick=1.8)
         f.line((x, 22 + size * before), (x + size * (count - before), 22 + size * count), color="text", thick=1.8)
-    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked"),
-                            (216, None, "skipped: never started")):
-        f.box(x, 226, 13, 13, color, 0.35, dashed=not color, line="faint")
-        f.text(x + 18, 237, words, size=SMALL)
+    f.legend(226, (0, "shared", "full, no mask"), (126, "own", "masked"), (216, None, "skipped: never started"))
     f.note(262, "Rows are query tiles, columns key tiles; a row sees its own key and as many keys before it as three "
            "tiles hold. 60 computes 26 of the 36 tiles up to the diagonal, and masks those that one of the two edges "
            "crosses.")
@@ -1125,10 +1125,7 @@ def patterns_of_bounds(f):
                 color = {"full": "shared", "masked": "own"}.get(kind)
                 f.box(x + size * j, y + 22 + size * i, size, size, color, 0.35, line="faint" if color else "grid",
                       dashed=not color)
-    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked"),
-                            (216, None, "skipped: never started")):
-        f.box(x, 430, 13, 13, color, 0.35, dashed=not color, line="faint")
-        f.text(x + 18, 441, words, size=SMALL)
+    f.legend(430, (0, "shared", "full, no mask"), (126, "own", "masked"), (216, None, "skipped: never started"))
     f.note(466, "Rows are query tiles, columns key tiles. Each key has two intervals of rows that do not see it; a "
            "tile is skipped if one of them contains all of its rows for every key, and full if none contains any.")
 
@@ -1158,10 +1155,8 @@ def lists_of_tiles(f):
         tiles = [j for row in TILES for j, other in enumerate(row) if other == kind]
         f.text(0, y + 44 * k, f"{name}: first = " + ", ".join(map(str, first[kind])), size=SMALL)
         f.text(0, y + 44 * k + 18, f"{name}: tiles = " + ", ".join(map(str, tiles)), size=SMALL)
-    for x, color, words in ((0, "shared", "full, no test"), (126, "own", "partial, 64 words of bits"),
-                            (302, None, "hidden")):
-        f.box(x, y + 86, 13, 13, color, 0.35, dashed=not color, line="faint")
-        f.text(x + 18, y + 97, words, size=SMALL)
+    f.legend(y + 86, (0, "shared", "full, no test"), (126, "own", "partial, 64 words of bits"),
+             (302, None, "hidden"))
     f.note(y + 122, "Query tile r has the key tiles from tiles[first[r]] to tiles[first[r + 1] - 1] of each list. "
            "Query tile 2 has none: its rows have O = 0 and L = -inf. The bits of partial tiles have the order of "
            "their list.")
@@ -1251,9 +1246,7 @@ def packed_documents(f):
                 f.box(left + scale * (begin + tile * j), y, scale * min(tile, length - tile * j), height,
                       "own" if i == j else "shared", 0.35)
         begin += length
-    for x, color, words in ((0, "shared", "full, no mask"), (126, "own", "masked")):
-        f.box(x, 336, 13, 13, color, 0.35, line="faint")
-        f.text(x + 18, 347, words, size=SMALL)
+    f.legend(336, (0, "shared", "full, no mask"), (126, "own", "masked"))
     f.note(372, "Causal. Documents 0, 1 and 2 have the blocks from 0, 2 and 4 on: floor(row / 64) + the document's number. "
            "Block 3 has no tile, since document 1 needs one block and has room for two. 14 tiles are computed.")
 
@@ -1273,10 +1266,7 @@ def ring_of_ranks(f):
             f.box(x, y, width - 6, height, color, 0.35, dashed=not color)
             f.text(x + width / 2 - 3, y + 19, f"K, V of {source}", size=SMALL, anchor="middle")
             f.text(x + width / 2 - 3, y + 35, words, size=SMALL, anchor="middle")
-    for x, color, words in ((0, "shared", "computed"), (96, "own", "up to the diagonal"),
-                            (236, None, "all of it comes later")):
-        f.box(x, 252, 13, 13, color, 0.35, dashed=not color, line="faint")
-        f.text(x + 18, 263, words, size=SMALL)
+    f.legend(252, (0, "shared", "computed"), (96, "own", "up to the diagonal"), (236, None, "all of it comes later"))
     f.note(288, "In each step a rank attends to the keys that it holds, and then passes them on to the next rank. "
            "Under a causal mask it skips the keys of later ranks: rank 0 computes in only one step, but after the "
            "first step some rank always computes a whole square.")
@@ -1528,9 +1518,8 @@ def union_of_lists(f):
                        0.35 if kind != "." else 0.25, "text" if kind != "." else "faint", SMALL, line="faint", dashed=kind == ".")
     for i in range(2):
         f.text(0, y + size * i + 18, f"warpgroup {i}")
-    for x, color, words in ((0, "shared", "full, no test"), (122, "own", "partial, bits"), (240, None, "hidden, no bit set")):
-        f.box(x, y + 66, 13, 13, color, 0.35, dashed=not color, line="faint")
-        f.text(x + 18, y + 77, words, size=SMALL)
+    f.legend(y + 66, (0, "shared", "full, no test"), (122, "own", "partial, bits"),
+             (240, None, "hidden, no bit set"))
     f.note(y + 102, "The producer copies the union of both lists, in the order of the tiles, two to a slot. Both "
            "warpgroups compute both tiles of each slot; a tile that a warpgroup does not list is hidden from its "
            "rows. If their number is odd, a copy past the last key fills half a slot with zeros.")
@@ -1566,9 +1555,7 @@ def visits_of_a_block(f):
             kind = rows[i][2 * block + g]
             cell(x + 42 + size * g, y, kind, kind if kind in colors else "")
     y = top + size * len(rows) + 14
-    for x, color, words in ((0, "shared", "full, no test"), (122, "own", "partial, bits"), (240, None, "hidden")):
-        f.box(x, y, 13, 13, color, 0.35, dashed=not color, line="faint")
-        f.text(x + 18, y + 11, words, size=SMALL)
+    f.legend(y, (0, "shared", "full, no test"), (122, "own", "partial, bits"), (240, None, "hidden"))
     f.note(y + 34, "Block 1 owns key tiles 2 and 3, one for each warpgroup. Its transposed list has the query tiles that list either "
            "of them, from top to bottom, with their kind for each warpgroup. Query tiles 0, 2 and 5 are not in it.")
 
@@ -2243,8 +2230,7 @@ def files():
     for name, (draw, title) in FIGURES.items():
         drawn = Figure()
         draw(drawn)
-        for theme, colors in THEMES.items():
-            yield f"{name}-{theme}.svg", drawn.svg(title, colors)
+        yield f"{name}.svg", drawn.svg(title)
 
 
 def main():

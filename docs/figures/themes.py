@@ -1,14 +1,22 @@
-"""The colours of plots and figures, on light pages and on dark ones."""
+"""The colours of plots and figures, on light pages and on dark ones: each is a pair."""
 
 # Blue for what all branches share and orange for what is a branch's own: also apart for the colour-blind, as are green
-# and pink, which figures need beside them. Lines of charts have markers of their own too.
-THEMES = {
-    "light": {"page": "#ffffff", "text": "#1f2328", "faint": "#59636e", "grid": "#d1d9e0", "shared": "#0072b2",
-              "own": "#d55e00", "green": "#00805c", "pink": "#b5588f",
-              "stages": ["#59636e", "#d55e00", "#0072b2", "#007a5a"],
-              "others": ["#a8558a", "#7a5c00", "#b07800", "#1f2328", "#7d7fc4", "#9c3b2e"]},
-    "dark": {"page": "#0d1117", "text": "#e6edf3", "faint": "#9198a1", "grid": "#3d444d", "shared": "#56b4e9",
-             "own": "#e69f00", "green": "#2fc296", "pink": "#df94bd",
-             "stages": ["#9198a1", "#ff8f40", "#56b4e9", "#2fc79a"],
-             "others": ["#e39ac6", "#c8ad62", "#f5c542", "#e6edf3", "#a5a7ee", "#f0a08f"]},
-}
+# and pink, which figures need in addition. Lines of charts have markers of their own too.
+COLORS = {"page": ("#ffffff", "#0d1117"), "text": ("#1f2328", "#e6edf3"), "faint": ("#59636e", "#9198a1"),
+          "grid": ("#d1d9e0", "#3d444d"), "shared": ("#0072b2", "#56b4e9"), "own": ("#d55e00", "#e69f00"),
+          "green": ("#00805c", "#2fc296"), "pink": ("#b5588f", "#df94bd")}
+STAGES = [("#59636e", "#9198a1"), ("#d35e02", "#ff8f40"), ("#0072b2", "#56b4e9"), ("#007a5a", "#2fc79a")]
+OTHERS = [("#a8558a", "#e39ac6"), ("#7a5c00", "#c8ad62"), ("#b07800", "#f5c542"), ("#1f2328", "#e6edf3"),
+          ("#7d7fc4", "#a5a7ee"), ("#9c3b2e", "#f0a08f")]
+
+
+def adaptive(svg):
+    """A picture in the light colours, with a style that gives those that it has their dark ones on a dark page.
+    A colour is an attribute, or part of a style (matplotlib's), over which only !important wins."""
+    rules = [f"[{selector}] {{ {name}: {dark} !important; }}"
+             for light, dark in sorted({*COLORS.values(), *STAGES, *OTHERS}) for name in ("fill", "stroke")
+             for found, selector in ((f'{name}="{light}"',) * 2, (f"{name}: {light}", f'style*="{name}: {light}"'))
+             if found in svg]
+    style = "\n".join(["<style>@media (prefers-color-scheme: dark) {", *rules, "}</style>"])
+    head, end, body = svg.partition("</title>\n")
+    return f"{head}{end}{style}\n{body}"

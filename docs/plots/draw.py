@@ -1,5 +1,5 @@
-"""Draws pictures.json, a line for each picture, in a light and a dark version: climbs, which are how fast the stages
-are on one problem, one after the other; charts, which are panels of lines against N; and the roofline.
+"""Draws pictures.json, a line for each picture, in colours that follow the reader's theme: climbs, which are how fast
+the stages are on one problem, one after the other; charts, which are panels of lines against N; and the roofline.
 
     draw.py [FOLDER]    reads FOLDER/pictures.json and writes FOLDER/*.svg; this folder if none is named
 
@@ -7,6 +7,7 @@ are on one problem, one after the other; charts, which are panels of lines again
 holds the line of pictures.json that it shows, as its description, by which a stale one is known.
 """
 
+import io
 import json
 import math
 import sys
@@ -23,7 +24,7 @@ from matplotlib.textpath import TextPath
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "figures"))
 sys.dont_write_bytecode = True
 
-from themes import THEMES  # noqa: E402
+from themes import COLORS, OTHERS, STAGES, adaptive  # noqa: E402
 
 WIDTH = 370  # in the pixels of a narrow phone, nearly; a page may show it larger
 ROOF_HEIGHT = 300
@@ -35,6 +36,7 @@ CHART_WIDTH, PANEL_HEIGHT, PANEL_GAP, LEGEND_COLUMNS = 620, 172, 46, 3
 MARGINS = {"left": 44, "right": 8, "bottom": 40}
 
 MARKERS = "osD^v<>P*"
+COLOR = {name: light for name, (light, _) in COLORS.items()}
 plt.rcParams.update({"svg.fonttype": "path", "svg.hashsalt": "flash-ladder", "font.family": "DejaVu Sans",
                      "font.size": 10.5, "figure.dpi": 72})
 
@@ -64,27 +66,26 @@ def tick(top):
 class Picture:
     """A figure whose units are pixels from the upper left corner."""
 
-    def __init__(self, height, colors):
+    def __init__(self, height):
         self.figure = plt.figure(figsize=(WIDTH / 72, height / 72))
         self.axes = self.figure.add_axes([0, 0, 1, 1])
         self.axes.set(xlim=(0, WIDTH), ylim=(height, 0))
         self.axes.axis("off")
-        self.colors = colors
 
     def text(self, x, y, words, color="text", **style):
         """Words on the baseline y, on a patch of page so that lines behind them do not disturb."""
-        self.axes.text(x, y, words, color=self.colors[color], parse_math=False,
-                       bbox={"facecolor": self.colors["page"], "edgecolor": "none", "pad": 0.5}, **style)
+        self.axes.text(x, y, words, color=COLOR[color], parse_math=False,
+                       bbox={"facecolor": COLOR["page"], "edgecolor": "none", "pad": 0.5}, **style)
 
     def bar(self, start, end, y, height, color, **style):
-        self.axes.add_patch(plt.Rectangle((start, y), end - start, height, facecolor=self.colors[color], **style))
+        self.axes.add_patch(plt.Rectangle((start, y), end - start, height, facecolor=COLOR[color], **style))
 
     def lost(self, start, end, y, height):
         self.axes.add_patch(plt.Rectangle((start, y), end - start, height, fill=False, linewidth=1,
-                                          edgecolor=self.colors["faint"], linestyle=(0, (2, 2))))
+                                          edgecolor=COLOR["faint"], linestyle=(0, (2, 2))))
 
     def line(self, x, start, end, color, **style):
-        self.axes.plot([x, x], [start, end], color=self.colors[color], linewidth=1, **style)
+        self.axes.plot([x, x], [start, end], color=COLOR[color], linewidth=1, **style)
 
 
 def width_of(words, weight):
@@ -96,7 +97,7 @@ def size_text(n):
     return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
 
 
-def draw_chart(chart, colors):
+def draw_chart(chart):
     """Panels of lines over N, two in a row, all of one scale. Measured stages are solid lines, all else is dashed."""
     rows = (len(chart["panels"]) + 1) // 2
     header = 40 + 17 * ((len(chart["lines"]) + LEGEND_COLUMNS - 1) // LEGEND_COLUMNS) + 22
@@ -106,37 +107,37 @@ def draw_chart(chart, colors):
     figure.subplots_adjust(left=MARGINS["left"] / CHART_WIDTH, right=1 - MARGINS["right"] / CHART_WIDTH,
                            bottom=MARGINS["bottom"] / height, top=1 - header / height, wspace=0.06,
                            hspace=PANEL_GAP / PANEL_HEIGHT)
-    figure.text(0, 1 - 16 / height, chart["title"], color=colors["text"], fontsize=14, weight="bold")
-    figure.text(0, 1 - 33 / height, chart["problem"], color=colors["faint"], fontsize=9.5)
+    figure.text(0, 1 - 16 / height, chart["title"], color=COLOR["text"], fontsize=14, weight="bold")
+    figure.text(0, 1 - 33 / height, chart["problem"], color=COLOR["faint"], fontsize=9.5)
     x = chart["N"]
     for panel, axis in zip(chart["panels"], axes.flat):
         # Ratios are to the first stage, which is then no line; the others keep their colours.
-        styles = {"stage": cycle(colors["stages"][chart["log"]:]), "other": cycle(colors["others"])}
+        styles = {"stage": cycle(STAGES[chart["log"]:]), "other": cycle(OTHERS)}
         for line, values, marker in zip(chart["lines"], panel["values"], cycle(MARKERS)):
             stage = line["kind"] == "stage"
-            color = next(styles["stage" if stage else "other"])
+            color, _ = next(styles["stage" if stage else "other"])
             points = [(n, value) for n, value in zip(x, values) if value is not None]
             axis.plot([n for n, _ in points], [value for _, value in points], label=line["name"], color=color,
                       linestyle="-" if stage else (0, (4, 2)), linewidth=1.6, marker=marker, markersize=4.5,
-                      markerfacecolor=color if stage else colors["page"])
-        axis.set_title(panel["title"], color=colors["text"], fontsize=10.5, loc="left")
+                      markerfacecolor=color if stage else COLOR["page"])
+        axis.set_title(panel["title"], color=COLOR["text"], fontsize=10.5, loc="left")
         axis.set_xscale("log", base=2)
         axis.set_xticks(x, [size_text(n) for n in x])
         axis.minorticks_off()
         if chart["log"]:
             axis.set_yscale("log", base=2)
             axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}x")
-            axis.axhline(1, color=colors["faint"], linewidth=1)
-        axis.grid(color=colors["grid"], linewidth=0.6)
+            axis.axhline(1, color=COLOR["faint"], linewidth=1)
+        axis.grid(color=COLOR["grid"], linewidth=0.6)
         axis.set_axisbelow(True)
-        axis.tick_params(colors=colors["faint"], labelsize=9, length=0, labelbottom=True)
+        axis.tick_params(colors=COLOR["faint"], labelsize=9, length=0, labelbottom=True)
         axis.set_facecolor("none")
         for spine in axis.spines.values():
             spine.set_visible(False)
     if not chart["log"]:
         axis.set_ylim(bottom=0)
     for axis in axes[-1]:
-        axis.set_xlabel("N", color=colors["faint"], fontsize=9.5)
+        axis.set_xlabel("N", color=COLOR["faint"], fontsize=9.5)
     for axis in axes.flat[len(chart["panels"]):]:
         axis.set_visible(False)
     handles, names = axes.flat[0].get_legend_handles_labels()
@@ -144,17 +145,17 @@ def draw_chart(chart, colors):
     order = [i for column in range(LEGEND_COLUMNS) for i in range(column, len(names), LEGEND_COLUMNS)]
     figure.legend([handles[i] for i in order], [names[i] for i in order], loc="upper left",
                   bbox_to_anchor=(0, 1 - 42 / height), ncols=LEGEND_COLUMNS, frameon=False, fontsize=9.5,
-                  labelcolor=colors["text"], borderpad=0, borderaxespad=0, handlelength=3, labelspacing=0.4,
+                  labelcolor=COLOR["text"], borderpad=0, borderaxespad=0, handlelength=3, labelspacing=0.4,
                   columnspacing=1.5)
     return figure
 
 
-def draw_climb(climb, colors):
+def draw_climb(climb):
     steps, yardsticks = climb["steps"], climb["yardsticks"]
     header_end = TITLE_END + LINE * max(len(yardsticks), 2)
     top = header_end + 8
     bottom = top + ROW * len(steps)
-    picture = Picture(bottom + 26, colors)
+    picture = Picture(bottom + 26)
 
     longest = max(step["rate"] or 0 for step in steps)
     fastest = max([longest] + [yardstick["rate"] for yardstick in yardsticks])
@@ -214,9 +215,9 @@ def groups_of(points):
     return groups
 
 
-def draw_roofline(roof, colors):
+def draw_roofline(roof):
     """Operations per second against operations per byte of HBM, both logarithmic, under the two ceilings."""
-    picture = Picture(ROOF_HEIGHT, colors)
+    picture = Picture(ROOF_HEIGHT)
     small = {"fontsize": 9.5}
     left, right, top, bottom = 34, WIDTH - 8, 50, ROOF_HEIGHT - 34
     low_x, high_x = 1, 4 * max(point["intensity"] for point in roof["points"])
@@ -236,13 +237,13 @@ def draw_roofline(roof, colors):
         picture.text(at_x(low_x * 10**power), bottom + 14, f"{low_x * 10**power:g}", "faint", ha="center", **small)
     for power in range(round(math.log10(high_y / low_y)) + 1):
         y = at_y(low_y * 10**power)
-        picture.axes.plot([left, right], [y, y], color=colors["grid"], linewidth=1, zorder=0)
+        picture.axes.plot([left, right], [y, y], color=COLOR["grid"], linewidth=1, zorder=0)
         picture.text(left - 5, y + 3.5, f"{low_y * 10**power:g}", "faint", ha="right", **small)
     ridge = roof["tflops"] * 1000 / roof["gbs"]
     start = max(low_x, low_y * 1000 / roof["gbs"])
     picture.axes.plot([at_x(start), at_x(ridge), right],
                       [at_y(roof["gbs"] * start / 1000), at_y(roof["tflops"]), at_y(roof["tflops"])],
-                      color=colors["text"], linewidth=1.5)
+                      color=COLOR["text"], linewidth=1.5)
     picture.text(right, at_y(roof["tflops"]) - 5, f"a GEMM: {roof['tflops']:.0f} TFLOP/s", "faint", ha="right", **small)
     picture.text(at_x(ridge) - 46, at_y(roof["tflops"]) + 22, f"a copy: {roof['gbs']:.0f} GB/s", "faint", ha="right",
                  **small)
@@ -253,12 +254,12 @@ def draw_roofline(roof, colors):
         column = round(x / 40)
         baseline = min(y + 3.5, room.get(column, bottom))
         room[column] = baseline - 13
-        color = colors["shared" if group[0]["problem"] == problems[0] else "own"]
+        color = COLOR["shared" if group[0]["problem"] == problems[0] else "own"]
         picture.axes.plot([x], [y], "o", color=color, markersize=6)
         picture.text(x + 7, baseline, ", ".join(point["stage"][:2] for point in group), weight="bold")
     for number, problem in enumerate(problems):
         x = left + 14 + 90 * number
-        picture.axes.plot([x], [ROOF_HEIGHT - 7], "o", color=colors[("shared", "own")[min(number, 1)]], markersize=6)
+        picture.axes.plot([x], [ROOF_HEIGHT - 7], "o", color=COLOR[("shared", "own")[min(number, 1)]], markersize=6)
         picture.text(x + 8, ROOF_HEIGHT - 3.5, problem, "faint", **small)
     return picture.figure
 
@@ -270,12 +271,13 @@ def main():
             continue
         line = line.rstrip(",")
         picture = json.loads(line)
-        for theme, colors in THEMES.items():
-            draw = draw_climb if "steps" in picture else draw_chart if "panels" in picture else draw_roofline
-            figure = draw(picture, colors)
-            figure.savefig(folder / f"{picture['name']}-{theme}.svg", transparent=True,
-                           metadata={"Date": None, "Creator": None, "Title": picture["title"], "Description": line})
-            plt.close(figure)
+        draw = draw_climb if "steps" in picture else draw_chart if "panels" in picture else draw_roofline
+        figure = draw(picture)
+        svg = io.StringIO()
+        figure.savefig(svg, transparent=True,
+                       metadata={"Date": None, "Creator": None, "Title": picture["title"], "Description": line})
+        (folder / f"{picture['name']}.svg").write_text(adaptive(svg.getvalue()), encoding="utf-8")
+        plt.close(figure)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ one that was registered as "counters", with the words "1" and "5"."""
 from typing import NamedTuple
 
 NOT_RECORDED = "Not recorded yet.\n"
+MOST_ROWS = 6  # of a table in a lesson; the others are folded
 LEGEND = "\nBold marks where the stage's change should show.\n"
 
 BLOCKS = {}

@@ -3,7 +3,7 @@
 from blocks import NOT_RECORDED, block, pictures
 from markdown import in_words, rounded, short_size
 from pictures import Picture, centered
-from records import by_problem, counts_bytes, is_plain, part_of, pass_of, telling_problem
+from records import by_problem, counts_bytes, is_plain, pass_of, telling_problem
 
 
 def path(sources, problems, problem):
@@ -84,7 +84,7 @@ def climbs_block(sources, page, words):
         return None
     shown = [picture for picture in climb_pictures(sources)
              if (not words or picture.data["name"] in words)
-             and (page.part is None or any(part_of(int(step["stage"][:2])) == page.part
+             and (page.part is None or any(sources.stage(int(step["stage"][:2])).part == page.part
                                            for step in picture.data["steps"]))]
     folders = {step["stage"] for picture in shown for step in picture.data["steps"]}
     stages = [stage for stage in sources.stages.values() if stage.folder in folders]

@@ -14,6 +14,11 @@ def claimed(stage):
     return set(re.findall(r'c\.(?:parent_)?is\("(\w+)"', text))
 
 
+def command(stages, options):
+    """How a reader counts this."""
+    return f"`./lab count {' '.join(str(stage.number) for stage in stages)} {options}`"
+
+
 def change_table(names, before, after, claims=()):
     """In sight are the counters of the claims, or all if they name none that moves."""
     rows = {}
@@ -43,18 +48,22 @@ def counters(sources, page, words):
         case, work = sources.work(stages, stages[1].counted_on)
     elif page.stage:
         stages = [page.stage]
-        case, work = sources.work(stages, page.stage.counted_on)
+        _, work = sources.work(stages, page.stage.counted_on)
+        case = command(stages, page.stage.counted_on)
         if page.stage.counted_parent:
             stages = [sources.stage(int(page.stage.counted_parent[:2])), page.stage]
             parents_case, parents = sources.work(stages[:1], page.stage.parent_counted_on)
             work = [*parents, *work]
-            if parents_case != case:
-                case += f", and {stages[0].folder} on {parents_case}"
+            if page.stage.parent_counted_on == page.stage.counted_on:
+                case = command(stages, page.stage.counted_on)
+            else:
+                case += f" and {command(stages[:1], page.stage.parent_counted_on)}"
     else:
         return None
     if len(work) == 2:
-        shown = change_table([*(s.folder for s in stages), "factor"], *work, named or claimed(stages[-1]) if page.stage else ())
+        titles = ["parent", "this stage"] if page.stage and not (words and not named) else [s.folder for s in stages]
+        shown = change_table([*titles, "factor"], *work, named or claimed(stages[-1]) if page.stage else ())
     else:
         rows = {counter: [in_words(counter), f"{n:,}"] for counter, n in work[0].items() if n}
-        shown = in_sight(["", f">{stages[0].folder}"], rows, named or claimed(stages[0]))
-    return f"Counted on {case}:\n\n{shown}"
+        shown = in_sight(["", ">this stage" if page.stage else f">{stages[0].folder}"], rows, named or claimed(stages[0]))
+    return f"Counted {'by' if case.startswith('`') else 'on'} {case}:\n\n{shown}"

@@ -1,5 +1,6 @@
 """The times that stages are chosen by where none is named, and the kernels that were recorded: harness/time/fastest.h reads
-them from stages/fastest.json, since a program that was installed has no docs/results."""
+them from stages/fastest.json, since a program that was installed has no docs/results. And which of docs/results `lab time`
+shows without a GPU."""
 
 import records
 from blocks import generated_file
@@ -31,14 +32,22 @@ def kernels_in(recordings):
     return line_of({folder: sorted(fingerprints) for folder, fingerprints in sorted(found.items())})
 
 
+def shown_in(sources):
+    """The files of the recording of the whole ladder, and of that which a stage's lesson shows."""
+    names = {id(results): name for name, results in sources.all_of("timing")}
+    shown = {"all": sources.recorded, **{stage.folder: sources.timing_of(stage) for stage in sources.stages.values()}}
+    return line_of({of: names[id(results)] for of, results in shown.items() if results})
+
+
 @generated_file("stages/fastest.json")
 def fastest(sources):
-    """Each recording of every GPU that has one, the newest first, a line for each problem, and all recorded kernels."""
+    """Each recording of every GPU that has one, the newest first, a line for each problem, all recorded kernels, and
+    which recordings are shown."""
     recordings, problems = [], []
     for name in RECORDINGS:
         files = [path for path in sources.folder.glob(f"*-{name}.json") if path.stem.partition("-")[2] == name]
         of_name = [(results.date[:10], path.name, results) for path in files
-                   for results in [records.read(path, "timing")]]
+                   for results in [sources.record(path.stem)]]
         for date, file, results in sorted(of_name, key=lambda each: each[:2], reverse=True):
             times = times_in(results)
             timed = sorted({folder for _, ms in times for folder in ms} & results.kernels.keys())
@@ -49,9 +58,9 @@ def fastest(sources):
                 problems.append(line_of({
                     "recording": len(recordings) - 1, "shape": [s.B, s.H, s.Hkv, s.Nq, s.Nk, s.d],
                     "pass": records.pass_of(row), "dtype": row.dtype, "causal": row.causal,
-                    **{name: row[name] for name in records.FEATURES if name in row},
+                    **({"features": row.features} if row.features else {}),
                     "median_ms": dict(sorted(ms.items()))}))
     listed = (",\n".join(lines) for lines in (recordings, problems))
     kernels = (kernels_in(sources.all_of(kind)) for kind in ("timing", "profile"))
-    return ('{{"kind": "fastest",\n"recordings": [\n{}\n],\n"problems": [\n{}\n],\n"timed": {},\n"profiled": {}}}\n'
-            .format(*listed, *kernels))
+    return ('{{"kind": "fastest",\n"recordings": [\n{}\n],\n"problems": [\n{}\n],\n"timed": {},\n"profiled": {},\n"shown": {}}}\n'
+            .format(*listed, *kernels, shown_in(sources)))

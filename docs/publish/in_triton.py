@@ -2,7 +2,7 @@
 
 from blocks import NOT_RECORDED, block
 from markdown import rounded, table, times, titled
-from records import by_problem, counts_bytes, flops, libraries, ms_of, ratio, right_ms
+from records import by_problem, counts_bytes, libraries, ms_of, rate_at, ratio, right_ms
 
 RECORDS = ("h200-triton", "h100-triton")
 
@@ -17,9 +17,7 @@ def rate(row):
         return "-"
     if not row.verified:
         return "WRONG"
-    s = row.shape
-    work = 4 * s.B * (s.H * s.Nq + s.Hkv * s.Nk) * s.d * 1e-6 if counts_bytes(row) else flops(row) * 1e-9
-    return rounded(work / ms_of(row), 100)
+    return rounded(rate_at(row, ms_of(row)), 100)
 
 
 def contender(problem, name):

@@ -64,17 +64,29 @@ def counters_of(sources, stage, options):
     return [counted.get(name, 0) for name in COUNTED]
 
 
+def needs_of(sources, stage):
+    """What a block needs of a GPU: by head dimension the shared memory of the largest one, and mbarriers, which 8.0 has. A
+    stage that runs on one compute capability fits there."""
+    shared, mbarriers = {}, False
+    for d in stage.head_dims if not stage.capability else ():
+        traced = sources.ask("trace", stage.folder, "--shape", f"1,1,1,64,64,{d}")
+        launches, total = traced["traces"][0]["launches"], dict(zip(traced["counters"], traced["traces"][0]["total"]))
+        shared[str(d)] = max(launch["shared_bytes"] for launch in launches)
+        mbarriers |= total["mbarrier_arrivals"] > 0
+    return {"shared": shared, "mbarriers": mbarriers}
+
+
 @generated_file("docs/publish/work.json")
 def counted_work(sources):
-    """A line for each stage: its fingerprint, and by kind of problem its counters of COUNTED at both sizes. What was
-    counted of the same kernel before is kept."""
+    """A line for each stage: its fingerprint, what its blocks need, and by kind of problem its counters of COUNTED at both
+    sizes. What was counted of the same kernel before is kept."""
     path = HERE / "work.json"
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     found = {}
     for stage in sources.stages.values():
-        kernel, known = sources.fingerprint(stage.folder), before.get(stage.folder)
+        kernel, known = stage.fingerprint, before.get(stage.folder)
         found[stage.folder] = known if known and known["kernel"] == kernel else {
-            "kernel": kernel, "work": {kind: [counters_of(sources, stage, options) for options in all_options]
+            "kernel": kernel, **needs_of(sources, stage), "work": {kind: [counters_of(sources, stage, options) for options in all_options]
                                        for kind, all_options in (GRADIENTS if stage.backward else KINDS).items()
                                        if is_counted(sources, stage, kind)}}
     return "{\n" + ",\n".join(f"{json.dumps(folder)}: {json.dumps(entry)}" for folder, entry in found.items()) + "\n}\n"
@@ -134,10 +146,6 @@ class Model:
         self.sources = sources
         self.gpus = {gpu.name: gpu for gpu in records.read(HERE / "gpus.json").gpus}
         self.counted = records.read(HERE / "work.json")
-        self.block_bytes = {}  # the most shared memory that a stage's kernels took of a block, by folder and d
-        for row in sources.profiled_rows:
-            most = max((kernel.shared_bytes for kernel in row.kernels), default=0)
-            self.block_bytes[row.folder, row.shape.d] = max(most, self.block_bytes.get((row.folder, row.shape.d), 0))
 
     def gpu(self, name):
         def short(text):
@@ -148,15 +156,22 @@ class Model:
                 return gpu
         raise Failure(f"no ceilings are known of a GPU '{name}', only of {', '.join(self.gpus)}")
 
-    def why_not(self, gpu, stage, row=None):
-        """Why a stage cannot run there, beginning with a verb; None if nothing is known that would keep it from it."""
+    def why_not(self, gpu, stage, d=None):
+        """Why a stage cannot run there, at this head dimension if it is given, beginning with a verb; None if it can."""
         if stage.capability and stage.capability != gpu.capability:
             return f"needs exactly compute capability {stage.capability}; {gpu.name} has {gpu.capability}"
-        needed = self.block_bytes.get((row.folder, row.shape.d), 0) if row else 0
+        known = self.counted.get(stage.folder, {})
+        if known.get("mbarriers") and float(gpu.capability) < 8:
+            return f"needs mbarriers, which compute capability 8.0 has; {gpu.name} has {gpu.capability}"
+        needed = known.get("shared", {}).get(str(d), 0)
         if needed > gpu.block_bytes:
-            return (f"needs {needed / 1024:.0f} KB of shared memory for a block at d = {row.shape.d}; "
+            return (f"needs {needed / 1024:.0f} KB of shared memory for a block at d = {d}; "
                     f"{gpu.name} has {gpu.block_bytes / 1024:.0f} KB")
         return None
+
+    def runs_at(self, gpu, stage):
+        """The head dimensions at which a stage runs there."""
+        return [d for d in stage.head_dims if not self.why_not(gpu, stage, d)]
 
     def bounds(self, gpu, row):
         """By resource its milliseconds, from counts alone, and those of the launches; None if nothing was counted."""
@@ -212,22 +227,11 @@ def chosen(sources, words):
 
 def row_of_shape(model, stage, shape, causal):
     """A row as of a recording, without a time."""
-    s = records.Fields(zip(SIZES, shape))
-    row = records.Fields(regime="custom", stage=stage.number, folder=stage.folder, shape=s, dtype="fp16", causal=causal,
-                         gpu=None, timing=None)
+    row = records.Fields(regime="custom", stage=stage.number, folder=stage.folder, shape=shape, dtype="fp16", causal=causal,
+                         gpu=None, timing=None, verified=False, **model.sources.counted_as(shape, causal, stage.backward))
     if stage.backward:
         row["pass"] = "backward"
-    row["unit"] = "GB/s" if records.counts_bytes(row) else "TFLOP/s"
-    return row
-
-
-def rate_of(row, ms):
-    if row.timing:
-        return row.rate * row.timing.median_ms / ms
-    s = row.shape
-    if row.unit == "TFLOP/s":
-        return records.flops(row) / ms / 1e9
-    return (4 if records.pass_of(row) == "backward" else 2) * s.B * (s.H * s.Nq + s.Hkv * s.Nk) * s.d * 2 / ms / 1e6
+    return records.derive(records.Fields(rows=[row])).rows[0]
 
 
 def listed(without):
@@ -264,7 +268,7 @@ def estimates(model, gpu, stages, regime=None, shape=None, causal=False):
                 "was counted on no problem of these regimes")
         for problem in sorted(records.by_problem({"rows": own}), key=lambda problem: problem.shape.Nk):
             row = problem.first
-            if why := model.why_not(gpu, stage, row):
+            if why := model.why_not(gpu, stage, row.shape.d):
                 without[stage.folder] = why
                 continue
             without.pop(stage.folder, None)
@@ -274,8 +278,8 @@ def estimates(model, gpu, stages, regime=None, shape=None, causal=False):
                          "problem": problem.full_name if shape else problem.short_name,
                          "regime": row.regime, "shape": row.shape, "dtype": row.dtype, "causal": row.causal,
                          "bound_ms": ms, "bound_by": binding, "scaled_ms": scaled, "scaled_from": scaled and row.gpu,
-                         "rate": rate_of(row, scaled or ms), "unit": row.unit,
-                         "changed_since": scaled is not None and row.kernel != model.sources.fingerprint(row.folder)})
+                         "rate": records.rate_at(row, scaled or ms), "unit": row.unit,
+                         "changed_since": scaled is not None and row.kernel != stage.fingerprint})
     return rows, listed(without)
 
 

@@ -3,7 +3,7 @@
 from functools import cache
 
 from blocks import block, numbers, pictures
-from markdown import in_words, table
+from markdown import folded, in_words, table
 from pictures import centered, chart
 
 D, HEADS = 64, 4
@@ -25,8 +25,16 @@ def folders(sources, stages):
     return tuple(sources.stage(number).folder for number in stages)
 
 
+def in_sight(page, columns, rows):
+    """All of them; in a lesson those of the most keys, and the others in a fold."""
+    if not page.stage:
+        return table(columns, rows)
+    most = max((row[0] for row in rows), key=lambda keys: int(keys.replace(",", "")))
+    return table(columns, [row for row in rows if row[0] == most]) + folded("With other numbers of keys", table(columns, rows))
+
+
 @block("lost")
-def lost(sources, _, words):
+def lost(sources, page, words):
     """Both errors of these stages against the number of keys."""
     stages, rows = numbers(words), []
     for keys in (512, 2048, 8192, 32768):
@@ -35,7 +43,7 @@ def lost(sources, _, words):
             rows.append([f"{keys:,}", inputs, *(f"{error:.2%}" for both in found for error in both)])
     columns = [f">{stage}, {what}" for stage in stages for what in ("of rounded inputs", "of 16-bit inputs")]
     return ("Computed by the CPU back-end, 64 rows, d = 64, relative L2 of O against attention in double precision:\n\n"
-            + table([">keys", "inputs", *columns], rows))
+            + in_sight(page, [">keys", "inputs", *columns], rows))
 
 
 def of_16_bit_inputs(sources, stages, keys, inputs):
@@ -66,4 +74,4 @@ def won(sources, page, words):
             for name, (inputs, _) in INPUTS.items() for keys in CLIMBED_KEYS if page.stage is None or keys in (512, 2048, 8192)]
     shown = "" if page.stage else f"{centered(won_pictures(sources), page)}\n"
     return (f"{shown}Computed by the CPU back-end, {HEADS} heads of {D}, relative L2 of O against attention of the 16-bit "
-            "inputs in double precision:\n\n" + table([">keys", "inputs", *(f">{stage}" for stage in stages)], rows))
+            "inputs in double precision:\n\n" + in_sight(page, [">keys", "inputs", *(f">{stage}" for stage in stages)], rows))

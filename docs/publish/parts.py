@@ -1,8 +1,11 @@
-"""The ladder as a table, its parts, and the stages of one part."""
+"""The ladder by its parts, and the stages of one part."""
+
+from itertools import groupby
 
 from blocks import block
 from markdown import in_words, table, times, without_spans
-from records import ROOT, by_problem, ms_of, ratio, telling_problem
+from records import ROOT, Problem
+from sources import SHOWN_GPU
 
 LADDER = ROOT / "stages"
 
@@ -20,50 +23,76 @@ def title_of(stage):
     return lesson.read_text(encoding="utf-8")[2:].split("\n")[0].split(":")[0]
 
 
+def opening(path):
+    """The title of a part's page, and its first sentence, which says what the part teaches."""
+    title, _, text = path.read_text(encoding="utf-8").partition("\n")
+    return title[2:], without_spans(text).strip("\n").split("\n\n")[0].replace("\n", " ").split(". ")[0].rstrip(".")
+
+
 @block("ladder")
 def ladder(sources, page, _):
-    """How large the change of every stage is, and what it gained where it should show."""
+    """All rungs by part: what each changes, how large its change is, and what it gained where it should show."""
     if page.stage:
         return None
-    rows, recorded = [], {}
-    for number in part_pages():
+    shown, recorded = "", {}
+    for number, path in part_pages().items():
         own = sources.of_part(number)
-        gained, made_in = speedups(sources, sources.recording_of(number), own) if own else ({}, [])
-        for stage in own:
-            rows.append([stage.folder, sources.stages[stage.parent].folder if stage.parent >= 0 else "",
-                         sources.changed_lines(stage), gained[stage.number] or f"({stage.shows_in})"])
-        for n, (made, stages) in enumerate(made_in):
-            which = f"{own[0].number:02} to {own[-1].number:02}" if n == 0 else numbers_of(stages)
-            recorded.setdefault(made.replace("Recorded", "recorded"), []).append(which)
-    shown = table(["stage", "parent", ">lines added or changed", ">over its parent"], rows)
-    return "".join(f"- {', '.join(ranges)}: {made}\n" for made, ranges in recorded.items()) + f"\n{shown}"
+        if not own:
+            continue
+        gained, made_in = speedups(sources, sources.recording_of(number), own)
+        title, teaches = opening(path)
+        rows = [[linked(page, stage), f"{stage.parent:02}" if stage.parent >= 0 else "", stage.change,
+                 sources.changed_lines(stage), gained[stage.number] or f"({stage.shows_in})"] for stage in own]
+        shown += (f"### {title}\n\n{teaches}: [the part's page]({page.link(f'stages/{path.name}')}).\n\n"
+                  + table(["stage", "parent", "the one change", ">lines", ">over its parent"], rows) + "\n")
+        for made, stages in made_in:
+            recorded.setdefault(made.removeprefix("Recorded "), []).extend(stages)
+    return shown + "Recorded:\n\n" + "".join(f"- {numbers_of(sources, which)}: {made}\n" for made, which in recorded.items())
 
 
 def speedups(sources, results, stages):
     """By number what each stage of a part gained, which its lesson says too: in the part's recording or, if its kernel
-    was changed since then, in a newer one. And pairs of a recording in words and its stages, the part's first."""
+    was changed since then or it was not timed there, in another. And pairs of a recording in words and its stages, the
+    part's first."""
     gained, made_in = {}, {}
     for stage in stages:
-        found = sources.timing_of(stage) if results and sources.changed_since(results, [stage]) else results
+        first = sources.timing_of(stage) if results and sources.changed_since(results, [stage]) else results
+        others = [other for other in sources.timings[::-1] if stage.folder in other.kernels
+                  and SHOWN_GPU in other.hardware.gpu and not sources.changed_since(other, [stage])]
+        found = next((each for each in filter(None, (first, sources.timing_of(stage), *others))
+                      if speedups_where_it_shows(each, stage)), first)
         gained[stage.number] = speedups_where_it_shows(found, stage) if found else ""
-        if found:
+        if gained[stage.number]:
             made_in.setdefault(id(found), (found, []))[1].append(stage)
     own_first = sorted(made_in.values(), key=lambda pair: pair[0] is not results)
     return gained, [(sources.label(found, sources.with_parents(own)), own) for found, own in own_first]
 
 
-def numbers_of(stages):
-    return ", ".join(f"{stage.number:02}" for stage in stages)
+def numbers_of(sources, stages):
+    """ "00 to 06, 10, 12": neighbours in the ladder together, but not those of two parts"""
+    order, found = {number: k for k, number in enumerate(sources.stages)}, []
+    for _, run in groupby(enumerate(sorted(stages, key=lambda stage: stage.number)),
+                          lambda each: (order[each[1].number] - each[0], each[1].part)):
+        own = [f"{stage.number:02}" for _, stage in run]
+        found.append(", ".join(own) if len(own) < 3 else f"{own[0]} to {own[-1]}")
+    return ", ".join(found)
 
 
 def speedups_where_it_shows(results, stage):
-    """ "1.05x to 1.17x (causal)", or one number where all are equal; "" if it was not timed there"""
-    found = [row.over_parent.value for row in results.rows
-             if row.folder == stage.folder and row.shows_here and row.over_parent]
+    """ "1.05x to 1.17x (causal)", or one number where all are equal; "" if it was not timed there. Several GPUs have no
+    regimes: what is timed on them is named by its size."""
+    own = [row for row in results.rows if row.folder == stage.folder and row.over_parent]
+    found, where = [row for row in own if row.shows_here], stage.shows_in
+    if not found and (found := [row for row in own if "ranks" in row]):
+        where = Problem(found[0]).short_name.removeprefix("custom ") + " GPUs"
     if not found:
         return ""
-    ends = dict.fromkeys((times(min(found)), times(max(found))))
-    return f"{' to '.join(ends)} ({stage.shows_in})"
+    speeds = [row.over_parent.value for row in found]
+    return f"{' to '.join(dict.fromkeys((times(min(speeds)), times(max(speeds)))))} ({where})"
+
+
+def linked(page, stage):
+    return f"[{title_of(stage)}]({page.link(f'stages/{stage.folder}/README.md')})"
 
 
 @block("part")
@@ -81,64 +110,8 @@ def algorithm(sources, page, _):
 def part_block(sources, page, number):
     own = sources.of_part(number)
     gained, made_in = speedups(sources, sources.recording_of(number), own)
-    rows = [[f"[{title_of(stage)}]({page.link(f'stages/{stage.folder}/README.md')})", stage.change,
+    rows = [[linked(page, stage), stage.change,
              sources.changed_lines(stage), gained[stage.number]] for stage in own]
     shown = table(["stage", "the one change", ">lines", ">over its parent"], rows)
-    made = [words if n == 0 else words.replace("Recorded", numbers_of(stages)) for n, (words, stages) in enumerate(made_in)]
+    made = [words if n == 0 else words.replace("Recorded", numbers_of(sources, stages)) for n, (words, stages) in enumerate(made_in)]
     return f"{'; '.join(made)}:\n\n{shown}" if made else shown
-
-
-def last_timed(sources, own, regime, problem):
-    """The last stage of a part that leads on in this regime, as timed; None if its stages are no chain, since then none
-    is where the part arrives."""
-    by_number = sources.stages
-    for stage in own:
-        at = stage
-        while at and at.number != own[0].number:
-            at = by_number.get(at.parent)
-        if not at:
-            return None
-    rows = [problem.row(stage.number) for stage in own
-            if sources.decodes(stage.shows_in) == sources.decodes(regime) and not stage.for_order]
-    return next((row for row in reversed(rows) if row and row.timing), None)
-
-
-def reached(sources, problems, own, start):
-    """How many times as fast a part's last stage is as the one it starts from, and as FlashAttention-2; and the stages."""
-    # What the first rung of another pass starts from computes something else.
-    compared = start.number if start.backward == own[0].backward else own[0].number
-    gains, over_peer, compared_with = [], [], []
-    for regime in ("train", "decode", "backward"):
-        problem = telling_problem(problems, regime)
-        last = problem and last_timed(sources, own, regime, problem)
-        first = problem and problem.row(compared)
-        if not last or not first or not first.timing:
-            continue
-        gain = times(ms_of(first) / ms_of(last))
-        compared_with += [sources.stages[last.stage], sources.stages[first.stage]]
-        gains.append(f"{last.stage:02} over {first.stage:02}: {gain} ({problem.short_name})")
-        peer = ratio(ms_of(problem.peer("FlashAttention-2")), ms_of(last))
-        over_peer += [times(peer)] if peer else []
-    return [", ".join(gains), ", ".join(over_peer)], compared_with
-
-
-@block("parts")
-def parts(sources, page, _):
-    """What each part teaches, which is the first sentence of its page, and reaches."""
-    if page.stage:
-        return None
-    problems = by_problem(sources.recorded) if sources.recorded else []
-    rows, compared = [], []
-    for number, path in part_pages().items():
-        own = sources.of_part(number)
-        if not own:
-            continue
-        start = sources.stages.get(own[0].parent, own[0])
-        title, _, text = path.read_text(encoding="utf-8").partition("\n")
-        teaches = without_spans(text).strip("\n").split("\n\n")[0].replace("\n", " ").split(". ")[0]
-        reaches, stages = reached(sources, problems, own, start)
-        compared += stages
-        rows.append([f"[{title[2:]}]({page.link(f'stages/{path.name}')})",
-                     "" if start is own[0] else f"{start.number:02}", teaches, *reaches])
-    shown = table(["part", "starts from", "what it teaches", "what it reaches", ">of FlashAttention-2's speed"], rows)
-    return shown + (sources.mark((sources.recorded, compared)) if problems else "")

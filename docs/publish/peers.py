@@ -3,10 +3,8 @@
 from blocks import NOT_RECORDED, Failure, block, numbers
 from markdown import folded, table, times, titled
 from records import geometric_mean, libraries, peer_names
-from times import KINDS, of_kind, rate, rate_and_speedup, rate_tables
+from times import KINDS, of_kind, on_gpu, rate, rate_and_speedup, rate_tables
 
-
-MOST_IN_SIGHT = 12  # problems in a lesson
 
 
 def problem_name(sources, problem):
@@ -120,15 +118,19 @@ def against_peers(sources, page, words, only_means):
     if not results.get("peers"):
         raise Failure(f"{file}.json has no peers")
     few = 4  # more stages than fit on a terminal
+    found = [(title, shown, means) for title, shown, means in comparisons(sources, results, stage, few) if means or not only_means]
+    made = f"{sources.label(results, stage and [stage])}; {libraries(results)}:\n"
+    everything = made + "".join(titled(title, shown) for title, shown, _ in found)
+    if not page.stage:
+        return everything
+    over_all = "".join(titled(title, only_last_row(shown)) for title, shown, means in found if means)
+    return f"Recorded on {on_gpu(sources, results, stage and [stage])}:\n{over_all}" + folded("By problem", everything)
 
-    def part(title, shown, means):
-        problems = shown.count("\n") - 2
-        if means or not page.stage or problems <= MOST_IN_SIGHT:
-            return titled(title, shown)
-        return folded(f"{title} of all {problems} problems", shown)
 
-    return f"{sources.label(results, stage and [stage])}; {libraries(results)}:\n" + "".join(
-        part(*found) for found in comparisons(sources, results, stage, few) if found[-1] or not only_means)
+def only_last_row(shown):
+    """Of a table that a lesson shows, the row for all problems."""
+    lines = shown.splitlines(keepends=True)
+    return "".join(lines[:2] + lines[-1:])
 
 
 @block("peers")

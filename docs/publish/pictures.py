@@ -1,4 +1,4 @@
-"""Pictures that docs/plots/draw.py draws of numbers, in one version for light pages and one for dark ones."""
+"""Pictures that docs/plots/draw.py draws of numbers."""
 
 import html
 import json
@@ -10,7 +10,16 @@ PLOTS = "docs/plots"
 
 
 def line_of(data):
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(six_digits(data), ensure_ascii=False, separators=(",", ":"))
+
+
+def six_digits(data):
+    """The same, with numbers to as many digits as anybody sees."""
+    if isinstance(data, dict):
+        return {key: six_digits(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [*map(six_digits, data)]
+    return float(f"{data:.6g}") if isinstance(data, float) else data
 
 
 class Picture(NamedTuple):
@@ -24,20 +33,16 @@ class Picture(NamedTuple):
         return line_of(self.data)
 
     @property
-    def files(self):
-        """For light pages, for dark ones."""
-        return [f"{self.data['name']}-{theme}.svg" for theme in ("light", "dark")]
+    def file(self):
+        return f"{PLOTS}/{self.data['name']}.svg"
 
     def is_shown(self, svg):
         """Whether draw.py made this SVG of these data, and not of older ones."""
         return f">{html.escape(self.line, quote=False)}<" in svg
 
     def html(self, page):
-        """Both versions: the browser takes the one of its reader's theme."""
-        light, dark = (page.link(f"{PLOTS}/{file}") for file in self.files)
         words = html.escape(self.words, quote=False).replace('"', "&quot;")
-        return (f'<picture>\n<source media="(prefers-color-scheme: dark)" srcset="{dark}">\n'
-                f'<img width="{self.width}" alt="{words}" src="{light}">\n</picture>\n')
+        return f'<img width="{self.width}" alt="{words}" src="{page.link(self.file)}">\n'
 
 
 def centered(pictures, page):

@@ -6,6 +6,7 @@ import re
 from blocks import Failure, block, numbers
 from markdown import folded, human_bytes, in_words, percent, table
 from peers import problem_name
+from times import on_gpu
 from records import ROOT, by_problem, key_of, long_name, machine_label, since
 
 NOT_YET = "Not profiled yet.\n"
@@ -88,7 +89,7 @@ def profile_block(sources, page, words):
         return NOT_YET
     parent = next((row for row in profile.rows if row.stage == own_row.parent and key_of(row) == key_of(own_row)), None)
     shown = [(row, kernel) for row in (parent, own_row) if row for kernel in row.kernels]
-    columns = ["metric", *(f">{row.folder}" if len(row.kernels) == 1 else f">{row.folder}: {kernel.kernel}"
+    columns = ["metric", *(">" + ("this stage" if row is own_row else "parent") + (f": {kernel.kernel}" if len(row.kernels) > 1 else "")
                            for row, kernel in shown)]
     kernels = [kernel for _, kernel in shown]
     rows = [[title, *(text(kernel.metrics[key]) if key in kernel.metrics else "n/a" for kernel in kernels)]
@@ -100,17 +101,18 @@ def profile_block(sources, page, words):
         if max(shares) >= 0.05:
             rows.append([f"waits: {in_words(reason)}", *map(percent, shares)])
     named = rows_in_sight(page, words, rows)
-    own, others = ([row for row in rows if (row[0] in named) == wanted] for wanted in (True, False))
+    own = [row for row in rows if row[0] in named]
     # In sight are the kernels that take a tenth of their stage's time.
     large = [n for n, (row, kernel) in enumerate(shown, 1)
              if kernel.metrics.get("duration_ns", 0) >= 0.1 * (total(row, "duration_ns") or 0)]
-    rest = rows if len(large) < len(shown) else others
     own = [[row[0], *(row[n] for n in large)] for row in own]
-    sight = table([columns[0], *(columns[n] for n in large)], own)
-    sight += folded("All of the profile", table(columns, rest)) if rest else ""
-    made = profiled_label(sources, profile, [sources.stage(row.stage) for row in (parent, own_row) if row])
-    return (f"{made}; {long_name(own_row)}:\n\n{sight}\nA wait is a share of the cycles from one instruction of a warp to its "
-            "next.\n")
+    stages = [sources.stage(row.stage) for row in (parent, own_row) if row]
+    waits_note = "A wait is a share of the cycles from one instruction of a warp to its next.\n"
+    has_waits = any(row[0].startswith("waits: ") for row in own)
+    sight = table([columns[0], *(columns[n] for n in large)], own) + (f"\n{waits_note}" if has_waits else "")
+    sight += folded("All of the profile", f"{profiled_label(sources, profile, stages)}; {long_name(own_row)}:\n\n{table(columns, rows)}"
+                    + ("" if has_waits else f"\n{waits_note}"))
+    return f"Profile of `{own_row.regime}` on {on_gpu(sources, profile, stages)}:\n\n{sight}"
 
 
 def rows_in_sight(page, words, rows):

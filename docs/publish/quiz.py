@@ -22,7 +22,8 @@ sys.dont_write_bytecode = True
 from blocks import Failure  # noqa: E402
 from command import Options, lab_command, run, write  # noqa: E402
 from markdown import without_spans  # noqa: E402
-from records import ROOT, part_of  # noqa: E402
+from parts import part_pages  # noqa: E402
+from records import ROOT  # noqa: E402
 
 FOLDER = ROOT / "docs/course/quiz"
 ANSWER = re.compile(r"<details><summary>(.*?)</summary>\n\n(Right|Wrong): (.*?)\n\n"
@@ -101,7 +102,7 @@ def find(word):
     """The quizzes that a word of the command line names."""
     known, name = parts(), word
     if re.fullmatch(r"[0-9]+", word):
-        name = f"{part_of(int(word)):02}s"
+        name = f"{max(part for part in part_pages() if part <= int(word)):02}s"
         if not list((ROOT / "stages").glob(f"{int(word):02}_*")):
             raise Failure(f"there is no stage '{word}'; see {lab_command('list')}")
     if name != "all" and name not in known:

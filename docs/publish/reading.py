@@ -11,7 +11,7 @@ from records import DRIFT, ROOT
 BLOCK = re.compile(r"<!-- generated: (\S+?)(?: [^>]*)? -->\n(.*?)<!-- end -->", re.S)
 FOLD = re.compile(r"<details>(?:(?!<details>).)*?</details>", re.S)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
-NOT_READ = ("noise", "of ceiling", "of a bf16 GEMM", "kind", "predicted", "from")  # columns that prose says nothing about, or that stay
+NOT_READ = ("kind", "predicted")  # how columns end that stay
 
 
 def rows_of(block):
@@ -24,11 +24,12 @@ def rows_of(block):
         elif not columns:
             columns = cells
         elif not set(line) <= set("|-: "):
-            yield cells[0], {column: cell for column, cell in zip(columns[1:], cells[1:]) if column not in NOT_READ}
+            yield cells[0], {column: cell for column, cell in zip(columns[1:], cells[1:]) if not column.endswith(NOT_READ)}
 
 
 def seen(text):
-    """The numbers of a lesson that are in sight, by block and row, and its spans."""
+    """The numbers of a lesson's tables in sight, by block and row, and its spans, those of folds among them."""
+    spans = {" ".join(words.split()): value for _, words, value in SPAN.findall(BLOCK.sub("", text))}
     while FOLD.search(text):
         text = FOLD.sub("", text)
     found = {}
@@ -38,7 +39,6 @@ def seen(text):
             while key in found:
                 key, number = f"{name}: {first} #{number}", number + 1
             found[key] = cells
-    spans = {" ".join(words.split()): value for _, words, value in SPAN.findall(BLOCK.sub("", text))}
     return found | ({"spans": spans} if spans else {})
 
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from pathlib import Path
 
 from blocks import Failure
@@ -14,8 +13,10 @@ WHAT = {"timing": "a timing measurement", "profile": "a profile", "verification"
         "python": "of the Python package", "aarch64": "of the stages on aarch64",
         "peer-tests": "of another project's tests", "triton": "of the kernels in Triton", "ring": "of ring attention",
         "fp8-prefill": "of a prefill in 8 bits"}
-# That a problem may have, in this order
-FEATURES = ("window", "columns", "documents", "lengths", "pages", "prefix", "tiles", "dropout", "ranks")
+# record_version and usual_fields of harness/time/record_json.h
+VERSION = 2
+USUAL = {"causal": False, "timing": None, "why_not": ""}
+USUAL_OF_STAGES = USUAL | {"max_error": None, "shows_here": False, "verified": False}
 
 
 # Identical code differs by this much between two runs: of the pairs of recordings of one kernel on one problem nine in
@@ -38,18 +39,46 @@ def read(path, kind=None):
         record = json.loads(path.read_text(encoding="utf-8"), object_hook=Fields)
     except (OSError, ValueError) as error:
         raise Failure(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    of_kind(kind, record, path)
+    if isinstance(record, Fields) and record.get("kind") in ("timing", "profile", "triton"):
+        if record.get("version") != VERSION:
+            raise Failure(f"cannot read {path}: its form is that of another version; record it again with this one")
+        try:
+            derive(record)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise Failure(f"cannot read {path}: it makes no sense: {error}") from error
+    return record
+
+
+def of_kind(kind, record, path):
+    """The record, if it is of this kind or that is None."""
     if kind and (not isinstance(record, Fields) or record.get("kind") != kind):
         raise Failure(f"cannot read {path}: not {WHAT[kind]}")
     return record
 
 
-def fingerprint(source):
-    """kernel_fingerprint() of harness/time/results.cpp, of its kernel_text(): of its code, and not of its comments."""
-    code = re.sub(r"//[^\n]*", "", source[:source.rindex("LADDER_STAGE(")])
-    value = 0xcbf29ce484222325  # FNV-1a
-    for c in re.sub(r"[ \t\n\v\f\r]", "", code).encode():
-        value = (value ^ c) * 0x100000001b3 % 2**64
-    return f"{value:016x}"
+def derive(record):
+    """Fills in what follows from what was measured. A feature of a problem becomes a field of its row; what was timed has
+    a rate, its share of the ceiling, and for the right answer of a stage a speedup over the right one of its parent."""
+    ceilings, right = record.get("ceilings", {}), {}
+    for row in [*record.rows, *record.get("peers", ())]:
+        if isinstance(row.shape, (list, tuple)):
+            row["shape"] = Fields(zip(("B", "H", "Hkv", "Nq", "Nk", "d"), row.shape))
+        row.update((USUAL if "peer" in row else USUAL_OF_STAGES) | row | row.setdefault("features", Fields()))
+        if "flops" not in row:
+            continue
+        ms, in_bytes = ms_of(row), counts_bytes(row)
+        ceiling = ceilings.get("copy_gbs" if in_bytes else f"{row.dtype}_tflops")
+        row["unit"], row["rate"] = ms and ("GB/s" if in_bytes else "TFLOP/s"), ms and rate_at(row, ms)
+        row["ceiling_share"] = row.rate / row.get("ranks", 1) / ceiling if ms and ceiling else None
+        if "stage" in row and "peer" not in row:
+            row["over_parent"] = None
+            if right_ms(row):
+                right.setdefault((row.stage, key_of(row)), row)
+    for row in right.values():
+        if before := right.get((row.parent, key_of(row))):
+            row["over_parent"] = Fields(value=ms_of(before) / ms_of(row))
+    return record
 
 
 def machine_label(record):
@@ -77,13 +106,13 @@ def pass_of(row):
 
 def mask_in_words(row):
     """" window=1023,0 columns=documents", and " ranks=2" of several; empty for none of them"""
-    return "".join(f" {feature}={','.join(map(str, row.window)) if feature == 'window' else row[feature]}"
-                   for feature in FEATURES if feature in row)
+    return "".join(f" {feature}={','.join(map(str, value)) if isinstance(value, list) else value}"
+                   for feature, value in sorted(row.features.items()))
 
 
 def is_plain(row):
     """Whether its mask is the causal one or none, on one GPU."""
-    return not any(feature in row for feature in FEATURES)
+    return not row.features
 
 
 def key_of(row):
@@ -98,26 +127,13 @@ def long_name(row):
 
 
 def counts_bytes(row):
-    """Whether the bytes bound the problem and not the products: see harness/problem/shape.h."""
-    s = row.shape
-    return s.Nq == 1 or (s.Nq * s.H <= 64 * s.Hkv and 16 * s.Nq <= s.Nk)
+    """Whether the bytes bound the problem and not the products."""
+    return "bytes" in row
 
 
-def flops(row):
-    """As the FlashAttention papers count them: see harness/problem/shape.h."""
-    if {"columns", "documents", "lengths", "tiles"} & row.keys():  # whose bounds it does not hold, and whose lengths are a text
-        return row.rate * 1e9 * ms_of(row)
-    s = row.shape
-    square = min(s.Nq, s.Nk)  # of scores that the mask halves, bottom-right
-    scores = square * s.Nk - square * square / 2 if row.causal else s.Nq * s.Nk
-    if "window" in row:
-        left, right = row.window
-        right = 0 if row.causal else right
-        positions = range(s.Nk - s.Nq, s.Nk)
-        scores = sum(max(0, min(s.Nk, s.Nk if right < 0 else position + right + 1) - max(0, 0 if left < 0 else position - left))
-                     for position in positions)
-    forward = 4.0 * s.B * s.H * scores * s.d
-    return forward if pass_of(row) == "forward" else 2.5 * forward
+def rate_at(row, ms):
+    """GB/s of the least bytes that must move where they count, else TFLOP/s as the FlashAttention papers count them."""
+    return row.bytes / ms * 1e-6 if counts_bytes(row) else row.flops / ms * 1e-9
 
 
 def ms_of(row):
@@ -171,9 +187,7 @@ class Problem:
 
     def over_peer(self, row, name):
         """How many times as fast as the peer the stage of a row is."""
-        peer = self.peer(name)
-        found = peer and row and peer.stage_speedups.get(row.folder)
-        return found.value if found else None
+        return ratio(ms_of(self.peer(name)), right_ms(row))
 
 
 def by_problem(results):
@@ -185,11 +199,6 @@ def by_problem(results):
         if key_of(peer) in problems:
             problems[key_of(peer)].peers.append(peer)
     return list(problems.values())
-
-
-def part_of(number):
-    """The first number of a stage's part: tens are parts, and from 80 on fives are."""
-    return number // 10 * 10 if number < 80 else number // 5 * 5
 
 
 def telling_problem(problems, regime):

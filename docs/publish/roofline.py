@@ -4,7 +4,8 @@ from blocks import NOT_RECORDED, block, pictures
 from markdown import in_words, rounded
 from pictures import Picture, centered
 from profiles import hbm_bytes
-from records import by_problem, counts_bytes, flops, key_of, telling_problem
+from records import by_problem, counts_bytes, key_of, telling_problem
+from sources import SHOWN_GPU
 
 
 def points(sources, results, profile):
@@ -24,9 +25,8 @@ def points(sources, results, profile):
             one_query = counts_bytes(row)
             if sources.decodes(stage.shows_in) != one_query and not (stage.part == 0 and one_query):
                 continue
-            operations = flops(row)
-            found.append({"stage": row.folder, "problem": problem.short_name, "intensity": operations / moved,
-                          "tflops": operations / row.timing.median_ms * 1e-9})
+            found.append({"stage": row.folder, "problem": problem.short_name, "intensity": row.flops / moved,
+                          "tflops": row.flops / row.timing.median_ms * 1e-9})
     return found
 
 
@@ -45,16 +45,20 @@ def roofline(sources):
 
 
 def shown_in(sources):
-    """The picture of the newest profile that has such stages, on a GPU whose ceilings are known, that profile and the
-    timings; None if there is none."""
-    for profile in sorted(sources.profiles, key=lambda profile: profile.date, reverse=True):
+    """The picture of the profile that has most such stages, of the GPU that the pages speak of if one has any, on a GPU
+    whose ceilings are known; that profile and the timings; None if there is none."""
+    found = []
+    for profile in sources.profiles:
         results = sources.recorded_on(profile.hardware.gpu)
         if not results or None in (results.ceilings.bf16_tflops, results.ceilings.copy_gbs):
             continue
         if shown := points(sources, results, profile):
-            ceilings = results.ceilings
-            return picture_of(results.hardware.gpu, ceilings.bf16_tflops, ceilings.copy_gbs, shown), profile, results
-    return None
+            found.append((SHOWN_GPU in results.hardware.gpu, len(shown), profile.date, shown, profile, results))
+    if not found:
+        return None
+    *_, shown, profile, results = max(found, key=lambda each: each[:3])
+    ceilings = results.ceilings
+    return picture_of(results.hardware.gpu, ceilings.bf16_tflops, ceilings.copy_gbs, shown), profile, results
 
 
 @block("roofline")

@@ -1,14 +1,16 @@
 """What the pages are made of: the recordings, and what `lab` says of the stages, their diffs and the work they do."""
 
+import hashlib
 import json
+import os
+import shutil
 import subprocess
 import tempfile
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import records
 from blocks import Failure
-from whole_kernel import kernel_text
 
 
 # The GPU that the pages speak of. Recordings of others stand beside its own.
@@ -24,7 +26,7 @@ class Stage:
     def __init__(self, listed, properties):
         self.folder, self.change, self.shows_in = listed["stage"], listed["change"], listed["shows_in"]
         self.number = int(self.folder[:2])
-        self.part = records.part_of(self.number)
+        self.part, self.fingerprint = properties["part"], properties["fingerprint"]
         self.parent = int(listed["parent"][:2]) if listed["parent"] else -1
         self.head_dims = [int(d) for d in listed["head_dims"].split(",")]
         self.backward = properties["pass"] == "backward"
@@ -41,17 +43,38 @@ class Sources:
 
     def __init__(self, lab, folder=records.RESULTS):
         self.lab, self.folder = lab, folder
-        self.lines, self.counted, self.kept, self.prints = {}, {}, {}, {}
+        self.lines, self.counted, self.kept = {}, {}, {}
 
     # What lab says
 
     def ask(self, *words):
         with tempfile.TemporaryDirectory() as folder:
-            answer = Path(folder) / "answer.json"
-            done = subprocess.run([self.lab, *words, "--json", answer], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise Failure(done.stderr.strip().split("\n")[-1].removeprefix("lab: "), done.returncode)
+            if words[0] in ("count", "diff", "verify") and self._answers:
+                folder = self._answers
+            answer = Path(folder) / f"{hashlib.sha256(repr(words).encode()).hexdigest()}.json"
+            if not answer.exists():
+                done = subprocess.run([self.lab, *words, "--json", answer], capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    answer.unlink(missing_ok=True)
+                    raise Failure(done.stderr.strip().split("\n")[-1].removeprefix("lab: "), done.returncode)
             return json.loads(answer.read_text(encoding="utf-8"))
+
+    @cached_property
+    def _answers(self):
+        """Where answers are kept that follow from the program and the kernels: with the compiled kernels, until one of
+        these changes. None if it is not in a build folder."""
+        kernels = Path(self.lab).resolve().parent / "kernels"
+        stages = Path(os.environ.get("LADDER_STAGES") or records.ROOT / "stages")
+        if not kernels.is_dir():
+            return None
+        state = hashlib.sha256(Path(self.lab).read_bytes())
+        for file in sorted(path for pattern in ("*.h", "*.cuh", "*/*.cu", "*/*.cuh") for path in stages.glob(pattern)):
+            state.update(file.read_bytes())
+        kept = kernels / "answers" / state.hexdigest()
+        if not kept.exists():
+            shutil.rmtree(kept.parent, ignore_errors=True)
+            kept.mkdir(parents=True, exist_ok=True)
+        return kept
 
     @cached_property
     def listed(self):
@@ -118,6 +141,14 @@ class Sources:
             self.counted[key] = case, counted
         return case, [counted[folder] for folder in folders]
 
+    @cached_property
+    def counted_as(self):
+        """A function that returns the operations of a problem, and its bytes where they count."""
+        return cache(lambda shape, causal, backward: {
+            name: value for name, value in self.ask(
+                "list", "--for", ",".join(map(str, shape)), *["--causal"] * causal, *["--backward"] * backward).items()
+            if name in ("flops", "bytes") and value is not None})
+
     # What was recorded
 
     def record(self, name, kind="timing"):
@@ -125,19 +156,15 @@ class Sources:
         path = self.folder / f"{name}.json"
         if name not in self.kept:
             self.kept[name] = records.read(path, kind) if path.exists() else None
-        return self.kept[name]
+        return self.kept[name] and records.of_kind(kind, self.kept[name], path)
 
     def need(self, name):
         return self.record(name) or records.read(self.folder / f"{name}.json", "timing")
 
-    @cached_property
-    def _all(self):
-        return [(path.name, records.read(path)) for path in sorted(self.folder.glob("*.json"))]
-
     def all_of(self, kind):
         """The recordings of this kind with the names of their files, the newest last."""
-        return sorted(((name, record) for name, record in self._all if record.get("kind") == kind),
-                      key=lambda each: each[1].date)
+        found = [(path.name, self.record(path.stem, None)) for path in sorted(self.folder.glob("*.json"))]
+        return sorted((each for each in found if each[1].get("kind") == kind), key=lambda each: each[1].date)
 
     @cached_property
     def timings(self):
@@ -213,13 +240,6 @@ class Sources:
         profiles = {number: self.profile_of(stage) for number, stage in self.stages.items()}
         return [row for number, profile in profiles.items() if profile for row in profile.rows if row.stage == number]
 
-    def fingerprint(self, folder):
-        """Of a stage's kernel as it is now."""
-        if folder not in self.prints:
-            path = records.ROOT / "stages" / folder / "kernel.cu"
-            self.prints[folder] = records.fingerprint(kernel_text(path))
-        return self.prints[folder]
-
     def changed_since(self, record, stages=None):
         """Those whose kernels are others now than those that a recording is of; of the stages that it has rows of unless
         they are given."""
@@ -230,7 +250,7 @@ class Sources:
             shown = {row.folder for row in record.get("rows", ()) if "folder" in row} if "rows" in record else prints
             stages = [stage for stage in self.stages.values() if stage.folder in shown]
         known = [stage for stage in stages if stage.folder in prints]
-        return [stage for stage in known if prints[stage.folder] != self.fingerprint(stage.folder)]
+        return [stage for stage in known if prints[stage.folder] != stage.fingerprint]
 
     def label(self, record, stages=None):
         """Who made it, and what was changed_since()."""
@@ -250,7 +270,7 @@ class Sources:
         """Where the stages of a part were timed, all in one run: in the newest recording of all stages, unless one of
         them was changed afterwards and a newer whole one has them and their parents as they are. None if none of them
         was timed there."""
-        own = self.of_part(records.part_of(number))
+        own = self.of_part(self.stages[number].part)
         part = own + [self.stages[stage.parent] for stage in own if stage.parent >= 0]
         found = self.recorded
         if found and self.changed_since(found, part):

@@ -1,8 +1,9 @@
 """Measured numbers in prose: `<data value="over 04, causal 2k">1.97x</data>`. `lab tables` writes what the recordings say
-into each. An HTML element, since a comment at the start of a line would end the paragraph."""
+into each, or what a lesson predicted. An HTML element, since a comment at the start of a line would end the paragraph."""
 
 from blocks import Failure
 from markdown import SPAN
+from predictions import first_said
 from quantities import find
 
 
@@ -11,7 +12,7 @@ def filled(sources, page, text):
     def fill(span):
         words = " ".join(span[2].split())
         try:
-            found = find(sources, page.stage, words)
+            found = first_said(sources, words) if words.startswith("predicted ") else find(sources, page.stage, words)
         except Failure as failure:
             raise Failure(f"{page.path}: {failure}") from failure
         if found is None:

@@ -112,8 +112,7 @@ def make(sources, check, lesson=None):
     pictures = [picture for source in PICTURES for picture in source(sources)]
     if pictures:
         put(f"{PLOTS}/pictures.json", "[\n" + ",\n".join(picture.line for picture in pictures) + "\n]\n")
-    plots = {f"{PLOTS}/{file}": picture.is_shown(read(ROOT / PLOTS / file)) for picture in pictures
-             for file in picture.files}
+    plots = {picture.file: picture.is_shown(read(ROOT / picture.file)) for picture in pictures}
     if not (check or all(plots.values())):
         draw()
     return state | plots

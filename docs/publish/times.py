@@ -2,8 +2,8 @@
 
 from blocks import LEGEND, NOT_RECORDED, block, numbers
 from markdown import bold, folded, percent, rounded, short_size, table, times, titled
-from records import (DRIFT, Fields, by_problem, counts_bytes, geometric_mean, libraries, ms_of, part_of, pass_of,
-                     peer_names, ratio, right_ms)
+from records import (DRIFT, Fields, by_problem, counts_bytes, geometric_mean, libraries, ms_of, pass_of,
+                     peer_names, ratio, right_ms, since)
 
 # What is compared in one table: the rates of a pass in a unit.
 KINDS = [("TFLOP/s", "forward", "TFLOP/s"), ("GB/s", "forward", "GB/s"),
@@ -81,13 +81,14 @@ def of_part(sources, results, part):
     stages = sources.of_part(part)
     start = sources.stages.get(stages[0].parent, stages[0]) if stages else None
     direction = "backward" if stages and stages[0].backward else "forward"
-    units = {row.unit for row in results.rows if row.shows_here and part_of(row.stage) == part}
+    members = {stage.number for stage in stages}
+    units = {row.unit for row in results.rows if row.shows_here and row.stage in members}
 
     def is_here(row):
         return row.unit in units and (not stages or pass_of(row) == direction)
 
     rows = [row for row in results.rows if is_here(row)
-            and (part_of(row.stage) == part or (start and row.stage == start.number))]
+            and (row.stage in members or (start and row.stage == start.number))]
     return Fields(results, rows=rows, peers=[peer for peer in results.get("peers", []) if is_here(peer)])
 
 
@@ -106,48 +107,71 @@ def times_block(sources, page, _):
     return head + with_legend("".join(titled(*rates) for rates in rate_tables(sources, results)))
 
 
-def stage_table(results, stage):
+WORST_IN_SIGHT = 3  # problems where a stage is slower, outside of the regime where it should show
+
+
+def on_gpu(sources, record, stages):
+    """Whose numbers stand in sight, where the fold below says the rest: "NVIDIA H200; since then changed: 36" """
+    return "; ".join(filter(None, [record.hardware.gpu, since(sources.changed_since(record, stages))]))
+
+
+def stage_table(results, stage, made=""):
     """One stage against its parent, a row for each problem; empty if it was not timed. In sight are the problems where its
-    change should show and those where it is slower."""
+    change should show and the worst of those where it is slower; all else, and what `made` it, is folded."""
     def milliseconds(row):
         return "" if ms_of(row) is None else f"{ms_of(row):.3f}"
 
-    own, others = [], []
+    own, losses, all_rows = [], [], []
     for problem in by_problem(results):
         row = problem.row(stage.number)
         if not row or problem.shape.d not in stage.head_dims:
             continue
-        is_loss = row.over_parent and round(row.over_parent.value, 2) < 1 - DRIFT
-        rows = own if row.shows_here or row.regime == stage.shows_in or is_loss else others
         speedup = row.over_parent and bold(times(row.over_parent.value), row.shows_here)
-        rows.append([problem.short_name, milliseconds(problem.row(row.parent)), milliseconds(row) or row.why_not,
-                     percent(row.timing.noise, 1) if row.timing else "",
-                     f"{rate(row)} {row.unit}" if row.timing else "",
-                     percent(row.ceiling_share), speedup])
+        all_rows.append([problem.short_name, milliseconds(problem.row(row.parent)), milliseconds(row) or row.why_not,
+                         percent(row.timing.noise, 1) if row.timing else "",
+                         f"{rate(row)} {row.unit}" if row.timing else "",
+                         percent(row.ceiling_share), speedup])
+        if row.shows_here or row.regime == stage.shows_in:
+            own.append(all_rows[-1])
+        elif row.over_parent and round(row.over_parent.value, 2) < 1 - DRIFT:
+            losses.append((row.over_parent.value, all_rows[-1]))
     multiplies = any(row.unit == "TFLOP/s" for row in results.rows if row.stage == stage.number)
     ceiling = ">of a bf16 GEMM" if stage.eight_bits and multiplies else ">of ceiling"  # none was timed in 8 bits
     columns = ["problem", ">parent's ms", ">its own ms", ">noise", ">rate", ceiling, ">over parent"]
-    if not own or not others:
-        return (own or others) and table(columns, own or others)
-    return table(columns, own) + folded("All other problems", table(columns, others))
+    worst = sorted(losses, key=lambda pair: pair[0])[:WORST_IN_SIGHT] if own else losses
+    more = f"; slower by over {DRIFT:.0%}: {hidden} more" if (hidden := len(losses) - len(worst)) else ""
+    compared = any(row[-1] for row in all_rows)  # or else the parent was not timed on these problems
+
+    def shown(rows, numbers):
+        return table([columns[n] for n in numbers], [[row[n] for n in numbers] for row in rows])
+
+    return all_rows and (shown([*own, *(row for _, row in worst)] or all_rows, (0, 1, 2, -1) if compared else (0, 2, 4))
+                         + folded(f"All problems, with noise and rates{more}",
+                                  made + shown(all_rows, [n for n in range(len(columns)) if compared or n not in (1, 6)])))
 
 
-def draft_table(results, stage):
-    """How many times as fast as its parent a stage is, by packed rows (columns), and by requests and keys (rows); None if
-    it was not timed. Drafts are too many problems to be shown one by one."""
-    found = {}
+def draft_table(results, stage, made=""):
+    """How many times as fast as its parent a stage is, by packed rows (columns), and by requests and keys (rows), which are folded;
+    None if it was not timed. Drafts are too many problems to be shown one by one."""
+    found, by_rows = {}, {}
     for problem in by_problem(results):
         row = problem.row(stage.number)
         if row and row.over_parent:
             s = problem.shape
-            found.setdefault((s.B, s.Nk), {}).setdefault(s.Nq * s.H // s.Hkv, []).append(row.over_parent.value)
+            for line in (found.setdefault((s.B, s.Nk), {}), by_rows):
+                line.setdefault(s.Nq * s.H // s.Hkv, []).append(row.over_parent.value)
     if not found:
         return None
     packed = sorted({rows for line in found.values() for rows in line})
     lines = [[f"B={B} N={short_size(Nk)}", *(times(geometric_mean(line[rows])) if rows in line else "" for rows in packed)]
              for (B, Nk), line in sorted(found.items())]
-    return ("How many times as fast as its parent, by the packed rows Nq H / Hkv; the geometric mean where several problems "
-            "have as many:\n\n" + table(["problem", *(f">{rows} rows" for rows in packed)], lines))
+    columns = ["problem", *(f">{rows} rows" for rows in packed)]
+    return ("How many times as fast as its parent, by the packed rows Nq H / Hkv:\n\n"
+            + table(columns, [["geometric mean", *(times(geometric_mean(by_rows[rows])) for rows in packed)],
+                              ["smallest", *(times(min(by_rows[rows])) for rows in packed)],
+                              ["largest", *(times(max(by_rows[rows])) for rows in packed)]])
+            + folded("By requests and keys", made + "The geometric mean where several problems have as many rows:\n\n"
+                     + table(columns, lines)))
 
 
 @block("measured")
@@ -156,10 +180,11 @@ def measured(sources, page, _):
         return None
     results = sources.timing_of(page.stage)
     of_drafts = page.stage.shows_in == "draft"
-    shown = results and (draft_table if of_drafts else stage_table)(results, page.stage)
+    shown_stages = sources.with_parents([page.stage])
+    shown = results and (draft_table if of_drafts else stage_table)(results, page.stage, f"{sources.label(results, shown_stages)}:\n\n")
     if not shown:
         return NOT_RECORDED
-    source = sources.label(results, sources.with_parents([page.stage]))
+    source = f"Recorded on {on_gpu(sources, results, shown_stages)}"
     return f"{source}. {shown}" if of_drafts else f"{source}:\n\n{with_legend(shown)}"
 
 

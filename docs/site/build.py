@@ -35,7 +35,8 @@ MARKER = ".flash-ladder-site"  # tells a site, which may be replaced, from a fol
 ORDER = ["README.md", "docs/one_mma.md", "stages/README.md", "docs/glossary.md", "docs/one_descriptor.md",
          "docs/flash_attention_1_and_2.md", "docs/worked_example.md", "docs/results.md", "docs/benchmark.md",
          "docs/standard_attention.md", "docs/claimed_and_measured.md", "docs/send_a_recording.md", "notebooks/README.md",
-         "docs/course/README.md", "docs/troubleshooting.md", "docs/how_it_runs.md", "docs/add_a_stage.md", "CHANGELOG.md"]
+         "docs/course/README.md", "docs/troubleshooting.md", "docs/how_it_runs.md", "docs/add_a_stage.md",
+         "CONTRIBUTING.md", "CHANGELOG.md"]
 
 HEAD = """<link rel="stylesheet" href="$relpath^katex/katex.min.css">
 <script defer src="$relpath^katex/katex.min.js"></script>
@@ -175,7 +176,7 @@ def build(lab, work):
         elif page.path in ladder.parts:
             ladder.add_part(ladder.parts[page.path])
         elif page.path.endswith(".ipynb"):
-            pages.add_notebook(page)
+            pages.add_notebook(page, Path(lab).parent / page.path)
         else:
             pages.add_markdown(page, read(page.path), ladder.prepare)
         page.title = page.title or page.path

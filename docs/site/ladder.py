@@ -200,20 +200,14 @@ class Ladder:
                 f'<thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>\n' + self.plots())
 
     def plots(self):
-        """Every plot that has a light and a dark form, with the words that some page has for it."""
+        """Every plot, with the words that some page has for it."""
         words = {}
         for page in self.pages:
             if page.path.endswith(".md"):
                 words.update((src, alt) for alt, src in re.findall(r'alt="([^"]*)"\s+src="[^"]*?(plots/[^"]*)"',
                                                                    read(page.path)))
-        shown = []
-        for light in sorted((ROOT / PLOTS).glob("*-light.svg")):
-            dark = light.with_name(light.name.replace("-light", "-dark"))
-            if dark.exists():
-                light, dark = (self.pages.copy(f"{PLOTS}/{file.name}") for file in (light, dark))
-                alt = words.get(light.removeprefix("docs/"), light)
-                shown.append(f'<picture><source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-                             f'<img alt="{alt}" src="{light}"></picture>')
+        files = [self.pages.copy(f"{PLOTS}/{file.name}") for file in sorted((ROOT / PLOTS).glob("*.svg"))]
+        shown = [f'<img alt="{words.get(file.removeprefix("docs/"), file)}" src="{file}">' for file in files]
         return f'<p>Drawn from them:</p>\n<div class="plots">{"".join(shown)}</div>\n' if shown else ""
 
     # A part's page, and a stage's

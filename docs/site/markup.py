@@ -86,7 +86,8 @@ class Markdown:
     def __init__(self, resolve):
         self.resolve = resolve
         self.parser = MarkdownIt("commonmark", {"html": True}).enable("table")
-        self.parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
+        # Without digits around it, a formula at the start of a cell that ends in a digit would be no formula.
+        self.parser.use(dollarmath_plugin, allow_space=False, allow_digits=True)
         rules = {"site_html": lambda tokens, i, *_: tokens[i].content,  # of the site's own making
                  "fence": self.fence, "code_block": self.fence, "html_block": self.raw, "html_inline": self.raw,
                  "table_open": self.table,

@@ -152,10 +152,16 @@ class Pages:
                 page.sections.append(page.new_section(level, plain(heading), body, rest))
         return markdown
 
-    def add_notebook(self, page):
-        """Adds a notebook with the outputs that are recorded in it."""
+    def add_notebook(self, page, executed):
+        """Adds a notebook with the text that is committed with it, or if the file `executed` is the same notebook, with
+        what that has: pictures, too."""
         images = 0
-        for cell in json.loads(read(page.path))["cells"]:
+        cells = json.loads(read(page.path))["cells"]
+        if executed.exists():
+            shown = json.loads(executed.read_text(encoding="utf-8"))["cells"]
+            if [cell["source"] for cell in shown] == [cell["source"] for cell in cells]:
+                cells = shown
+        for cell in cells:
             source = "".join(cell["source"])
             if cell["cell_type"] == "markdown":
                 self.add_markdown(page, source)

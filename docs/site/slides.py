@@ -33,7 +33,8 @@ FOLD = re.compile(r"\n<details><summary>[^<]*</summary>\n\n(\|[^\n]*\n\|[-:|]*\n
 
 
 def in_sight(block):
-    return FOLD.sub("", block)
+    """Without its folds: a slide's only one are its notes."""
+    return re.sub(r"<details>.*?</details>\n", "", FOLD.sub("", block), flags=re.S)
 
 
 def unfolded(block):
@@ -88,12 +89,10 @@ class Slides:
             self.pages.problems.append(f"{deck}: {path} has no generated block '{name}'")
             return ""
         text = found[1]
-        if not rows:
-            text = in_sight(text)  # a slide's only fold are its notes
-        else:
+        if rows:
             text, missing = rows_of(text, [" ".join(row.split()) for row in rows.split(",")])
             self.pages.problems += [f"{deck}: '{name}' of {path} has no row '{row}'" for row in missing]
-        markdown, tokens = self.parsed(path, text)
+        markdown, tokens = self.parsed(path, in_sight(text))
         return f'<div class="block">{markdown.render(tokens)}</div>\n'
 
     def page(self, deck):

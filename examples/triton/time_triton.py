@@ -32,7 +32,8 @@ if not torch.cuda.is_available():
     sys.exit(3)
 output = os.dup(1)
 import peers  # noqa: E402  # the one of harness/time, which sends standard output elsewhere
-from records import fingerprint  # noqa: E402
+from records import VERSION  # noqa: E402
+from sources import Sources  # noqa: E402
 os.dup2(output, 1)
 sys.path.remove(str(ROOT / "docs/publish"))  # whose modules have names that PyTorch's packages may want
 
@@ -42,6 +43,7 @@ import attention as ours  # noqa: E402
 import flash_ladder  # noqa: E402
 import flash_ladder.torch as ladder  # noqa: E402
 
+LAB = Sources(ROOT / "lab")
 # As attention() and decode() take them. By default they have the stages' tile, and no software pipelining.
 QUERIES = {"Triton 04": dict(skip=False), "Triton 05": dict(), "Triton 05, num_stages=3": dict(num_stages=3),
            "Triton 05, 128 x 64": dict(Br=128, num_warps=8, num_stages=3)}
@@ -106,8 +108,8 @@ def time_problem(regime, shape, causal):
             ms[name].append(runner.time(name))
     rows = []
     for name in contenders:
-        row = {"regime": regime, "shape": names, "causal": causal, "dtype": "bf16", "verified": False,
-               "why_not": why_not[name], "timing": None}
+        row = {"regime": regime, "shape": shape, "causal": causal, "dtype": "bf16", "verified": False,
+               "why_not": why_not[name], "timing": None, **LAB.counted_as(shape, causal, False)}
         row |= {"kernel": name} if name in variants else {"folder": flash_ladder.stages(name)[0].folder}
         if name in ms:
             ours.compiled.clear()
@@ -155,12 +157,12 @@ def main():
     flash_ladder.prepare(["4", "5", "6", "17", "36"], "gpu")
     gpu = torch.cuda.get_device_properties(0)
     stages = flash_ladder.stages("4-6,17,36")
-    record = {"kind": "triton", "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    record = {"kind": "triton", "version": VERSION, "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
               "commit": os.environ.get("LADDER_COMMIT", "unknown"),
               "hardware": {"gpu": gpu.name, "sm_count": gpu.multi_processor_count, "driver": driver(),
                            "device_arch": 10 * gpu.major + gpu.minor, "toolkit": torch.version.cuda},
               "libraries": {"PyTorch": torch.__version__, "Triton": triton.__version__},
-              "kernels": {stage.folder: fingerprint(Path(stage.source).read_text()) for stage in stages},
+              "kernels": {stage.folder: LAB.stage(stage.number).fingerprint for stage in stages},
               "judged": {} if options.no_judge else judge(), "rows": []}
     for problem in PROBLEMS:
         record["rows"] += time_problem(*problem)

@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "harness/base/built.h"
 #include "harness/base/process.h"
 #include "harness/base/progress.h"
 #include "harness/base/terminal.h"
@@ -187,7 +188,7 @@ Document run(const DoctorOptions& options) {
         }
         table.add_row(std::move(row));
     }
-    document.facts = {{"sources", LADDER_SOURCE_DIR}, {"compiled by", LADDER_COMPILER}};
+    document.facts = {{"sources", built_from}, {"compiled by", LADDER_COMPILER}};
     document.tables = {tool_table(), std::move(where), std::move(table)};
     for (const auto& [why, where_seen] : problems) {
         document.notes.push_back(fmt::format("{}: {}", fmt::join(where_seen, "; "), why));

@@ -99,6 +99,10 @@ Document fastest_for(const ProblemLabel& problem) {
                                 problem.pass == Pass::backward ? " backward" : "")},
         {"default on Hopper", default_of(problem, true)},
         {"default elsewhere", default_of(problem, false)}};
+    document.data = {
+        {"flops", flops(problem.shape, problem.causal, problem.pass)},
+        {"bytes",
+         counts_bytes(problem.shape) ? Value(unavoidable_bytes(problem.shape, problem.pass)) : Value()}};
     const auto near = nearest_to(problem, recorded_times(), shown);
     bool changed = false;
     for (std::size_t i = 0; i < near.size(); ++i) {
@@ -190,6 +194,8 @@ Document run(const ListOptions& options) {
                  {"dtypes", "types", Align::left, true}});
     Table properties("properties", "",
                      {{"stage", "stage"},
+                      {"part", "first number of its part"},
+                      {"fingerprint", "of its kernel's code"},
                       {"pass", "computes"},
                       {"compute_capability", "needs compute capability"},
                       {"ablation", "takes a change away"},
@@ -228,9 +234,10 @@ Document run(const ListOptions& options) {
         const std::string time_is = recorded_as(timed, stage), profile_is = recorded_as(profiled, stage);
         by_time[time_is].push_back(fmt::format("{:02}", stage.number));
         by_profile[profile_is].push_back(fmt::format("{:02}", stage.number));
-        properties.add_row({stage.folder(), name(stage.pass), anywhere ? Cell() : Cell(needed),
-                            yes_or_no(is_ablation(stage.number)), yes_or_no(is_for_order(stage)),
-                            yes_or_no(is_last_of_part(stage)),
+        properties.add_row({stage.folder(), Cell(Value(std::int64_t{part_of(stage.number)}), ""),
+                            kernel_fingerprint(stage.folder()), name(stage.pass),
+                            anywhere ? Cell() : Cell(needed), yes_or_no(is_ablation(stage.number)),
+                            yes_or_no(is_for_order(stage)), yes_or_no(is_last_of_part(stage)),
                             yes_or_no(stage.products != Products::of_16_bits),
                             fmt::format("{}", fmt::join(taken, " ")), counted.options(),
                             compared != nullptr ? Cell(compared->folder()) : Cell(),

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/base/built.h"
 #include "harness/base/terminal.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/program.h"
@@ -35,7 +36,8 @@ void add_of_course(ladder::CommandLine& lab, const std::string& name) {
                       [name]([[maybe_unused]] std::vector<const char*> words) {
 #ifdef LADDER_HAS_CPU
                           words.push_back(nullptr);
-                          execv(LADDER_BUILD_FOLDER "/lab-course", const_cast<char* const*>(words.data()));
+                          execv((ladder::built_in + std::string("/lab-course")).c_str(),
+                                const_cast<char* const*>(words.data()));
                           refuse(name);
 #else
         throw ladder::CannotRun("lab " + name + " needs the race-checked CPU back-end, which this build does not have");
@@ -52,11 +54,13 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
     add_scripted(
         lab, "docs", "Build the site: lessons, diffs side by side, kernels, the reference",
         {{"--out", "DIR: write the site there [build/docs/html]"}, {"--open", "Show it in the browser"}});
-    add_scripted(lab, "quiz", "Ask questions on a part, as in ./lab quiz 10s; without one, on 00s",
-                 {{"--list", "Print the questions and ask nothing"},
-                  {"--key", "Print them with answers and reasons, for instructors"},
-                  {"--json", "FILE: write the questions, and what was answered, as JSON to FILE"},
-                  {"--markdown", "Print Markdown, and ask nothing"}});
+    add_scripted(
+        lab, "quiz",
+        "Ask questions on a part, as in " + ladder::lab_command({"quiz", "10s"}) + "; without one, on 00s",
+        {{"--list", "Print the questions and ask nothing"},
+         {"--key", "Print them with answers and reasons, for instructors"},
+         {"--json", "FILE: write the questions, and what was answered, as JSON to FILE"},
+         {"--markdown", "Print Markdown, and ask nothing"}});
     add_scripted(
         lab, "test", "Build and run the test suite",
         {{"--quick", "Only tests that take about a minute in all, once built"},
@@ -64,8 +68,10 @@ void add_of_whole_ladder(ladder::CommandLine& lab) {
          {"--only", "GROUP,...: of tests, mutants, python, sanitizers, stages, guides, pages, nvcc"},
          {"--mutate", "[STAGES]: instead, find small mistakes in a kernel that lab check misses [0-6]"},
          {"--coverage", "[STAGES]: instead, find branches of a kernel that these cases never take"}});
-    add_scripted(lab, "compare", "Compare two recordings of lab time --json: ./lab compare A.json B.json",
-                 {{"--json", "FILE: write the result as JSON to FILE"}, {"--markdown", "Print Markdown"}});
+    add_scripted(
+        lab, "compare",
+        "Compare two recordings of lab time --json: " + ladder::lab_command({"compare", "A.json", "B.json"}),
+        {{"--json", "FILE: write the result as JSON to FILE"}, {"--markdown", "Print Markdown"}});
     add_scripted(
         lab, "tables", "Rewrite the generated tables and plots of the README files",
         {{"--check", "Change nothing; fail if a file is out of date, or a lesson must be read again"},
@@ -84,7 +90,7 @@ void add_commands(ladder::CommandLine& lab) {
         add(lab);
     for (const char* name : {"start", "check", "hint", "reset", "zoo", "grade"}) add_of_course(lab, name);
     add_scripted(lab, "install", "Install what any command needs, and the named packages; build nothing");
-    if (std::filesystem::exists(LADDER_SOURCE_DIR "/tests/all.sh")) add_of_whole_ladder(lab);
+    if (std::filesystem::exists(ladder::built_from + std::string("/tests/all.sh"))) add_of_whole_ladder(lab);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "harness/base/built.h"
 #include "harness/base/file.h"
 #include "harness/time/results.h"
 #include "stages/errors.h"
@@ -14,11 +15,11 @@
 namespace ladder {
 namespace {
 
-// "Flash Ladder 2026-11-23, commit 0123456": the newest entry of the changelog, and what is known of the
+// "Flash Ladder 1.0.0, commit 0123456": the newest entry of the changelog, and what is known of the
 // sources. A hand-out has neither.
 std::string version() {
     std::string text = "Flash Ladder";
-    std::ifstream changelog(LADDER_SOURCE_DIR "/CHANGELOG.md");
+    std::ifstream changelog(built_from + std::string("/CHANGELOG.md"));
     const std::string heading = "## ";
     for (std::string line; std::getline(changelog, line);) {
         if (!line.starts_with(heading)) continue;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "harness/base/progress.h"
+#include "harness/base/terminal.h"
 #include "harness/commands/commands.h"
 #include "harness/commands/cpu_time.h"
 #include "harness/commands/options.h"
@@ -80,8 +81,9 @@ std::string failure_of(const Results& results) {
 std::string more_than(const Selection& selection, const TimeOptions& options) {
     if (selection.whole || options.problem.shape || !options.problem.regime.empty()) return "";
     if (selection.first_table)
-        return "Masks, serving, heads of 64 and 256 and 8 bits have regimes and stages of their own: "
-               "./lab list, ./lab time --regime window, ./lab time 65. --all times all of them.";
+        return "Masks, serving, heads of 64 and 256 and 8 bits have regimes and stages of their own: " +
+               fmt::format("{}, {}, {}. --all times all of them.", lab_command({"list"}),
+                           lab_command({"time", "--regime", "window"}), lab_command({"time", "65"}));
     return "The table holds the regimes where these stages' changes should show; --all adds the others.";
 }
 
@@ -234,7 +236,7 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
     document.tables.back().set_title(
         "Counted here: what each stage changes against its parent, on a problem where it shows");
     if (document.tables.back().rows().empty()) document.tables.pop_back();  // 00 alone
-    if (auto recorded = newest_results(results_folder(), stages); recorded.empty()) {
+    if (auto recorded = shown_results(stages); recorded.empty()) {
         document.notes.push_back("docs/results holds no recorded GPU time.");
     } else if (!options.problem.shape) {
         const Selection selection = selection_of(options, [](const Stage&) { return true; });
@@ -257,7 +259,8 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
 Document run(const TimeOptions& options) {
     options.problem.check();
     options.named_peers({});
-    if (!options.like.empty()) throw BadUsage("run it as ./lab time --like in the folder of the sources");
+    if (!options.like.empty())
+        throw BadUsage("run it as " + lab_command({"time", "--like"}) + " in the folder of the sources");
     if (options.ranks != 0 && !options.problem.shape)
         throw BadUsage("--ranks goes with --shape, as in --ranks 2 --shape 1,32,8,65536,65536,128");
     if (options.ranks != 0 && options.stages.words.empty())

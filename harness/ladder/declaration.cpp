@@ -155,13 +155,13 @@ std::vector<int> head_dims(std::string_view source, std::string_view dims) {
 }  // namespace
 
 std::string kernel_text(const fs::path& kernel) {
-    static const std::regex include_of_a_stage("#include \"(stages/[0-9]{2}_\\w+/\\w+[.]cuh)\"");
+    static const std::regex include_of_a_stage("#include \"stages/([0-9]{2}_\\w+/\\w+[.]cuh)\"");
     std::istringstream lines(read_file(kernel));
     std::string text;
     std::smatch found;
     for (std::string line; std::getline(lines, line);) {
         const bool includes = std::regex_match(line, found, include_of_a_stage);
-        const fs::path file = includes ? source_folder() / found[1].str() : fs::path();
+        const fs::path file = includes ? stages_folder() / found[1].str() : fs::path();
         const std::string included = includes && fs::is_regular_file(file) ? read_file(file) : "";
         const std::size_t code = included.find("\n\n");
         text += code == included.npos ? line + "\n" : included.substr(code + 2);

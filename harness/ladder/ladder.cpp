@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <deque>
 
+#include "harness/base/built.h"
 #include "harness/base/file.h"
 #include "harness/ladder/declaration.h"
 #include "harness/ladder/library.h"
@@ -17,7 +18,7 @@ namespace ladder {
 namespace {
 
 struct Folders {
-    fs::path sources = LADDER_SOURCE_DIR, build = LADDER_BUILD_FOLDER;
+    fs::path sources = built_from, build = built_in;
 };
 
 Folders& folders() {

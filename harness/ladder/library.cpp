@@ -41,6 +41,8 @@ struct Recipe {
     Words link;     ///< the same of the linker
     /// What the source includes before all else, if the compiler can keep it precompiled.
     std::string header;
+    /// Whether the compiler is told to put it there: the source includes it after others, or through them.
+    bool must_be_put_first = false;
 };
 
 /// Whether a source is one of the ladder's stages, and not a user's.
@@ -78,6 +80,10 @@ Recipe recipe_of(const std::string& name, const fs::path& source) {
     const auto& recipe = recipes().at(capability == 0 ? name : fmt::format("{}_{}", name, capability));
     Recipe words{recipe.at("compile").get<Words>(), recipe.at("link").get<Words>(),
                  first_of(recipe.value("headers", Words()), text)};
+    if (recipe.contains("first")) {
+        recipe.at("first").get_to(words.header);
+        words.must_be_put_first = true;
+    }
     for (Words* list : {&words.compile, &words.link})
         std::erase_if(*list, [](const std::string& word) { return word.empty(); });
     if (!for_gpu && has_recipe("strict") && is_own(source)) {
@@ -276,6 +282,7 @@ PrecompiledHeader precompiled_header(const std::string& name, const std::string&
         if (error) return {};
         record(product, made_of(recipe, source, dependencies(named), size_of(product), "-"));
     }
+    if (recipe.must_be_put_first) return {{"-include", (folder / header).string()}, dependencies(named)};
     return {{"-I" + folder.string()}, dependencies(named)};
 }
 

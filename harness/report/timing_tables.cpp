@@ -42,7 +42,7 @@ std::optional<double> over_peer(const ProblemRows& group, const Row* row, const 
     const PeerRow* yardstick = group.peer(peer);
     if (yardstick == nullptr || row == nullptr) return std::nullopt;
     const auto ratio = yardstick->stage_speedups.find(row->folder);
-    return ratio == yardstick->stage_speedups.end() ? std::nullopt : std::optional(ratio->second.value);
+    return ratio == yardstick->stage_speedups.end() ? std::nullopt : std::optional(ratio->second);
 }
 
 // "peer: cuDNN", in the column of the stages
@@ -61,7 +61,7 @@ Cell ratio(const std::optional<double>& value, Tone tone = Tone::plain) {
 }
 
 Cell speedup(const Row& row) {
-    return row.over_parent ? ratio(row.over_parent->value, tone_of(row)) : Cell();
+    return row.over_parent ? ratio(*row.over_parent, tone_of(row)) : Cell();
 }
 
 Cell verified_cell(const Row& row) {
@@ -94,7 +94,7 @@ Cell rate_and_speedup(const Row* row) {
     if (row == nullptr || !row->timing) return {Value(), "-", Tone::faint};
     if (!row->verified) return {Value(row->rate), "WRONG", Tone::bad};
     std::string text = rate(*row).text;
-    if (row->over_parent) text += fmt::format(" ({:.2f}x)", row->over_parent->value);
+    if (row->over_parent) text += fmt::format(" ({:.2f}x)", *row->over_parent);
     return {Value(row->rate), text, tone_of(*row)};
 }
 
@@ -307,7 +307,7 @@ std::vector<Table> timing_tables(const Results& results) {
         for (const Row* row : group.rows) {
             std::vector<Cell> cells{row->folder, verified_cell(*row), milliseconds(*row), noise(*row),
                                     rate(*row),  share(*row),         speedup(*row)};
-            cells.push_back(row->over_baseline ? ratio(row->over_baseline->value) : Cell());
+            cells.push_back(row->over_baseline ? ratio(*row->over_baseline) : Cell());
             for (const std::string& peer : peers) cells.push_back(ratio(over_peer(group, row, peer)));
             cells.push_back(row->why_not.empty() ? Cell() : Cell(row->why_not));
             table.add_row(std::move(cells));

@@ -1,5 +1,7 @@
 #include "harness/time/fastest.h"
 
+#include <algorithm>
+
 #include "harness/time/record_json.h"
 
 namespace ladder {
@@ -16,12 +18,11 @@ std::vector<RecordedTimes> load_fastest(const fs::path& path) {
             recording.at("gpu").get_to(times.gpu);
             recording.at("date").get_to(times.date);
             recording.at("kernels").get_to(times.kernels);
-            const auto [B, H, Hkv, Nq, Nk, d] = problem.at("shape").template get<std::array<int, 6>>();
-            times.shape = {.B = B, .H = H, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = d};
+            problem.at("shape").get_to(times.shape);
             times.pass = problem.at("pass") == name(Pass::backward) ? Pass::backward : Pass::forward;
             problem.at("dtype").get_to(times.dtype);
             problem.at("causal").get_to(times.causal);
-            times.features = features_in(problem);
+            times.features = features_in(problem.value("features", nlohmann::json::object()));
             problem.at("median_ms").get_to(times.median_ms);
         }
         return all;
@@ -41,6 +42,25 @@ RecordedKernels load_recorded_kernels(const fs::path& path) {
 const std::vector<RecordedTimes>& recorded_times() {
     static const std::vector<RecordedTimes> recorded = load_fastest(stages_folder() / "fastest.json");
     return recorded;
+}
+
+std::vector<Results> shown_results(const std::vector<const Stage*>& stages, const fs::path& path,
+                                   const fs::path& folder) {
+    if (!fs::exists(path)) return {};
+    const auto shown = read_record(path, "fastest", "the recorded times of stages", [](const auto& json) {
+        return json.at("shown").template get<std::map<std::string, std::string>>();
+    });
+    std::vector<std::string> files;
+    const auto add = [&](const std::string& of) {
+        const auto file = shown.find(of);
+        if (file == shown.end() || std::ranges::find(files, file->second) != files.end()) return;
+        if (fs::exists(folder / file->second)) files.push_back(file->second);
+    };
+    add("all");
+    for (const Stage* stage : stages) add(stage->folder());
+    std::vector<Results> results;
+    for (const std::string& file : files) results.push_back(load_results(folder / file));
+    return results;
 }
 
 }  // namespace ladder

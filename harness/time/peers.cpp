@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/base/built.h"
 #include "harness/problem/cache.h"
 #include "harness/problem/columns.h"
 #include "harness/problem/documents.h"
@@ -79,7 +80,7 @@ std::vector<std::string> Peers::named(const std::string& words, const std::vecto
 std::vector<std::string> Peers::command() {
     const char* python = std::getenv("LADDER_PYTHON");
     return {python != nullptr && *python != '\0' ? python : "python3",
-            LADDER_SOURCE_DIR "/harness/time/peers.py"};
+            built_from + std::string("/harness/time/peers.py")};
 }
 
 Peers::Peers(const std::vector<std::string>& command, double limit_s) : program_(command), limit_s_(limit_s) {

@@ -98,16 +98,11 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
 
 void save_profile(const Profile& profile, const OutputFile& file) {
     if (!profile.profiler.empty()) refuse_foreign(profile.hardware, file);
-    file.write(nlohmann::json(profile).dump(1) + "\n");
+    file.write(record_text(profile));
 }
 
 Profile load_profile(const fs::path& path) {
     return load_record<Profile>(path, "profile", "a profile");
-}
-
-std::optional<Profile> recorded_profile(const std::string& name) {
-    const fs::path path = results_folder() / (name + ".json");
-    return fs::exists(path) ? std::optional(load_profile(path)) : std::nullopt;
 }
 
 }  // namespace ladder

@@ -52,8 +52,4 @@ void save_profile(const Profile& profile, const OutputFile& file);
 /// Reads one file. Throws BadUsage naming the file if it cannot be read or is no profile.
 Profile load_profile(const std::filesystem::path& path);
 
-/// A file of docs/results/, by default that which the lessons quote; empty if it is not there. Throws as
-/// load_profile().
-std::optional<Profile> recorded_profile(const std::string& name = "h200-profile");
-
 }  // namespace ladder

@@ -16,27 +16,44 @@ namespace ladder {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Hardware, gpu, sm_count, device_arch, binary_arch, ptx_arch, driver,
                                    toolkit)
 
+/// Of the form of all records: docs/publish/records.py reads the same one, and no other.
+constexpr int record_version = 2;
+
 /// The fields of Record, and the kind of record that they are of: "timing", "profile".
 nlohmann::json record_json(const char* kind, const Record& record);
+/// Throws BadUsage if it has an older form.
 void get_record(const nlohmann::json& json, Record& record);
 
-/// Rows that have a ProblemLabel, each with its pass if that is not the forward one, and its Features.
+/// A line for each row, so that a diff of two recordings can be read. Numbers that are not whole have eight
+/// digits, which are those of the floats that CUDA gives times in.
+std::string record_text(nlohmann::json record);
+
+/// Fields that a row has only if they say something.
+inline const nlohmann::json usual_fields{{"causal", false},   {"max_error", nullptr}, {"shows_here", false},
+                                         {"timing", nullptr}, {"verified", false},    {"why_not", ""}};
+
+/// Rows that have a ProblemLabel, each with its pass if that is not the forward one and its Features if it
+/// has any, and without its usual_fields.
 template <class Row>
 nlohmann::json rows_json(const std::vector<Row>& rows) {
     auto list = nlohmann::json::array();
     for (const Row& row : rows) {
-        list.push_back(row);
-        if (row.pass == Pass::backward) list.back()["pass"] = name(row.pass);
-        add_json(list.back(), row.features);
+        nlohmann::json& written = list.emplace_back(row);
+        for (const auto& [field, usual] : usual_fields.items()) {
+            if (written.value(field, usual) == usual) written.erase(field);
+        }
+        if (row.pass == Pass::backward) written["pass"] = name(row.pass);
+        if (row.features != Features()) add_json(written["features"], row.features);
     }
     return list;
 }
 template <class Row>
 void get_rows(const nlohmann::json& json, std::vector<Row>& rows) {
-    json.get_to(rows);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        rows[i].pass = json[i].value("pass", "") == name(Pass::backward) ? Pass::backward : Pass::forward;
-        rows[i].features = features_in(json[i]);
+    for (nlohmann::json written : json) {
+        written.insert(usual_fields.begin(), usual_fields.end());
+        Row& row = rows.emplace_back(written.get<Row>());
+        row.pass = written.value("pass", "") == name(Pass::backward) ? Pass::backward : Pass::forward;
+        row.features = features_in(written.value("features", nlohmann::json::object()));
     }
 }
 

@@ -9,12 +9,12 @@
 #include <ctime>
 #include <tuple>
 
+#include "harness/base/built.h"
 #include "harness/base/json.h"
 #include "harness/base/process.h"
 #include "harness/device/device.h"
 #include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
-#include "harness/problem/regimes.h"
 #include "harness/problem/shape.h"
 #include "harness/time/record_json.h"
 
@@ -23,61 +23,62 @@ namespace fs = std::filesystem;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ceilings, bf16_tflops, fp16_tflops, copy_gbs)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Timing, median_ms, p20_ms, p80_ms, noise, repeats)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ratio, value, noise)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerRow, regime, shape, dtype, causal, peer, why_not, timing, rate, unit,
-                                   ceiling_share, stage_speedups)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerRow, regime, shape, dtype, causal, peer, why_not, timing)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Row, regime, shape, dtype, causal, stage, parent, folder, shows_here,
-                                   verified, why_not, max_error, timing, rate, unit, ceiling_share,
-                                   over_parent, over_baseline)
+                                   verified, why_not, max_error, timing)
+
+namespace {
+
+/// rows_json(), and what their rates are of: other programs need not count it.
+template <class Row>
+nlohmann::json timed_rows_json(const std::vector<Row>& rows) {
+    auto list = rows_json(rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        list[i]["flops"] = rows[i].flops;
+        if (rows[i].bytes) list[i]["bytes"] = *rows[i].bytes;
+    }
+    return list;
+}
+
+}  // namespace
 
 void to_json(nlohmann::json& json, const Results& results) {
     json = record_json("timing", results);
     json["ceilings"] = results.ceilings;
-    json["rows"] = rows_json(results.rows);
+    json["rows"] = timed_rows_json(results.rows);
     json["libraries"] = results.libraries;
-    json["peers"] = rows_json(results.peers);
+    json["peers"] = timed_rows_json(results.peers);
 }
 
 void from_json(const nlohmann::json& json, Results& results) {
     get_record(json, results);
     json.at("ceilings").get_to(results.ceilings);
-    get_rows(json.at("rows"), results.rows);
-    if (!json.contains("peers")) return;  // recorded before there were any
     json.at("libraries").get_to(results.libraries);
+    get_rows(json.at("rows"), results.rows);
     get_rows(json.at("peers"), results.peers);
+    derive(results);
 }
 
 namespace {
 
-bool covers_every_regime(const Results& results) {
-    return std::all_of(regimes().begin(), regimes().end(), [&](const Regime& regime) {
-        return regime.sweep || regime.pass == Pass::backward || regime.problems[0].features != Features() ||
-               std::any_of(results.rows.begin(), results.rows.end(),
-                           [&](const Row& row) { return row.regime == regime.name && row.shows_here; });
-    });
-}
-
-Ratio speedup(const Timing& before, const Timing& after) {
-    return {before.median_ms / after.median_ms, std::hypot(before.noise, after.noise)};
-}
-
-std::optional<Ratio> speedup(const std::vector<Row>& rows, int over_stage, const Row& row) {
+std::optional<double> speedup(const std::vector<Row>& rows, int over_stage, const Row& row) {
     const auto before = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
         return other.stage == over_stage && same_problem(other, row) && other.verified && other.timing;
     });
     if (before == rows.end() || before->stage == row.stage) return std::nullopt;
-    return speedup(*before->timing, *row.timing);
+    return before->timing->median_ms / row.timing->median_ms;
 }
 
 void derive_rate(Measurement& m, const Ceilings& ceilings, Products products = Products::of_16_bits) {
+    m.flops = flops(m.shape, m.causal, m.pass, m.features);
+    m.bytes = std::nullopt;
+    if (counts_bytes(m.shape)) m.bytes = unavoidable_bytes(m.shape, m.pass, m.features, products);
     if (!m.timing) return;
-    const bool bytes = counts_bytes(m.shape);
-    const double seconds = m.timing->median_ms * 1e-3;
-    m.unit = bytes ? "GB/s" : "TFLOP/s";
-    m.rate = bytes ? unavoidable_bytes(m.shape, m.pass, m.features, products) / seconds * 1e-9
-                   : flops(m.shape, m.causal, m.pass, m.features) / seconds * 1e-12;
+    const double ms = m.timing->median_ms;
+    m.unit = m.bytes ? "GB/s" : "TFLOP/s";
+    m.rate = m.bytes ? *m.bytes / ms * 1e-6 : m.flops / ms * 1e-9;
     const auto gemm = m.dtype == DType::fp16 ? ceilings.fp16_tflops : ceilings.bf16_tflops;
-    const auto ceiling = bytes ? ceilings.copy_gbs : gemm;
+    const auto ceiling = m.bytes ? ceilings.copy_gbs : gemm;
     m.ceiling_share = ceiling ? std::optional(m.rate / (m.features.ranks * *ceiling)) : std::nullopt;
 }
 
@@ -85,6 +86,7 @@ void derive_rate(Measurement& m, const Ceilings& ceilings, Products products = P
 
 nlohmann::json record_json(const char* kind, const Record& record) {
     return {{"kind", kind},
+            {"version", record_version},
             {"date", record.date},
             {"commit", record.commit},
             {"hardware", record.hardware},
@@ -92,10 +94,50 @@ nlohmann::json record_json(const char* kind, const Record& record) {
 }
 
 void get_record(const nlohmann::json& json, Record& record) {
+    if (json.value("version", 1) != record_version)
+        throw BadUsage("its form is that of another version; record it again with this one");
     json.at("date").get_to(record.date);
     json.at("commit").get_to(record.commit);
     json.at("hardware").get_to(record.hardware);
     json.at("kernels").get_to(record.kernels);
+}
+
+namespace {
+
+void shorten(nlohmann::json& value) {
+    if (value.is_structured()) {
+        for (nlohmann::json& part : value) shorten(part);
+    } else if (value.is_number_float()) {
+        const double number = value.get<double>();
+        if (std::trunc(number) == number && std::abs(number) < 1e18) {
+            value = static_cast<std::int64_t>(number);
+        } else {
+            value = std::stod(fmt::format("{:.8g}", number));
+        }
+    }
+}
+
+}  // namespace
+
+std::string record_text(nlohmann::json record) {
+    shorten(record);
+    std::string text;
+    for (const auto& [key, value] : record.items()) {
+        text += fmt::format("{}\"{}\": ", text.empty() ? "{" : ",\n", key);
+        if (!value.is_structured() || value.empty()) {
+            text += value.dump();
+            continue;
+        }
+        const bool is_object = value.is_object();
+        text += is_object ? '{' : '[';
+        const char* end = "\n";
+        for (const auto& [name, part] : value.items()) {
+            text += end + (is_object ? nlohmann::json(name).dump() + ": " : "") + part.dump();
+            end = ",\n";
+        }
+        text += is_object ? "\n}" : "\n]";
+    }
+    return text + "}\n";
 }
 
 bool is_record(const nlohmann::json& json, const char* kind) {
@@ -153,64 +195,31 @@ void derive(Results& results) {
         peer.stage_speedups.clear();
         for (const Row& row : results.rows) {
             if (peer.timing && row.timing && row.verified && same_problem(peer, row))
-                peer.stage_speedups[row.folder] = speedup(*peer.timing, *row.timing);
+                peer.stage_speedups[row.folder] = peer.timing->median_ms / row.timing->median_ms;
         }
     }
 }
 
 void save_results(const Results& results, const OutputFile& file) {
     refuse_foreign(results.hardware, file);
-    file.write(nlohmann::json(results).dump(1) + "\n");
+    file.write(record_text(results));
 }
 
 Results load_results(const fs::path& path) {
     return load_record<Results>(path, "timing", "a timing measurement");
 }
 
-std::vector<Results> newest_results(const fs::path& folder, const std::vector<const Stage*>& stages) {
-    std::vector<Results> all, newest;
-    if (!fs::is_directory(folder)) return newest;
-    for (const auto& entry : fs::directory_iterator(folder)) {
-        if (entry.path().extension() == ".json" && is_record(read_json(entry.path()), "timing"))
-            all.push_back(load_results(entry.path()));
-    }
-    // First the GPU that the pages show, SHOWN_GPU; ISO 8601 dates of one time zone sort as text.
-    const auto rank = [](const Results& r) { return std::pair(r.hardware.gpu == "NVIDIA H200", r.date); };
-    std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return rank(a) > rank(b); });
-    const auto add_first = [&](const auto& will_do) {
-        const auto found = std::find_if(all.begin(), all.end(), will_do);
-        if (found != all.end()) newest.push_back(*found);
-    };
-    add_first(covers_every_regime);
-    for (const Stage* stage : stages) {
-        const Stage* known = find_stage(stage->number);  // none records a kernel of one's own
-        if (known == nullptr || known->folder() != stage->folder()) continue;
-        const std::string fingerprint = kernel_fingerprint(stage->folder());
-        for (const bool as_it_is : {true, false}) {
-            const auto has_it = [&](const Results& results) {
-                const auto kernel = results.kernels.find(stage->folder());
-                return kernel != results.kernels.end() && (kernel->second == fingerprint || !as_it_is) &&
-                       std::any_of(results.rows.begin(), results.rows.end(), [&](const Row& row) {
-                           return row.stage == stage->number && row.shows_here && row.timing;
-                       });
-            };
-            if (std::none_of(newest.begin(), newest.end(), has_it)) add_first(has_it);
-        }
-    }
-    return newest;
-}
-
 fs::path results_folder() {
-    return fs::path(LADDER_SOURCE_DIR) / "docs" / "results";
+    return fs::path(built_from) / "docs" / "results";
 }
 
 std::string current_commit() {
     // A copy of the sources may have no repository, or one that knows an older state.
     if (const char* exported = std::getenv("LADDER_COMMIT"); exported != nullptr && *exported != '\0')
         return exported;
-    if (!fs::exists(fs::path(LADDER_SOURCE_DIR) / ".git")) return "unknown";
+    if (!fs::exists(fs::path(built_from) / ".git")) return "unknown";
     const auto git = [](std::vector<std::string> arguments) {
-        arguments.insert(arguments.begin(), {"git", "-C", LADDER_SOURCE_DIR});
+        arguments.insert(arguments.begin(), {"git", "-C", built_from});
         return run_process(arguments);
     };
     const auto head = git({"rev-parse", "HEAD"});

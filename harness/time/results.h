@@ -35,12 +35,6 @@ struct Timing {
     int repeats = 0;
 };
 
-/// A speedup, as a ratio of medians.
-struct Ratio {
-    double value = 0;
-    double noise = 0;  ///< relative, from the noise of both medians
-};
-
 /// Which problem a row is about.
 struct ProblemLabel {
     std::string regime;  ///< a Regime's name, or "custom" for a shape given by hand
@@ -71,6 +65,8 @@ struct Measurement : ProblemLabel {
     std::optional<Timing> timing;  ///< empty if it was not timed
 
     // Derived from the above by derive().
+    double flops = 0;                     ///< as the papers count them
+    std::optional<double> bytes;          ///< unavoidable_bytes(), where they and not the products count
     double rate = 0;                      ///< in `unit`
     std::string unit;                     ///< "TFLOP/s", or "GB/s" where the bytes and not the products count
     std::optional<double> ceiling_share;  ///< rate / its ceiling: GEMM of the same type, or copy
@@ -83,8 +79,8 @@ struct Row : Measurement, StageLabel {
                                       ///< verified
 
     // Derived by derive().
-    std::optional<Ratio> over_parent;    ///< the parent's time / this time
-    std::optional<Ratio> over_baseline;  ///< stage 00's time / this time
+    std::optional<double> over_parent;    ///< the parent's time / this time
+    std::optional<double> over_baseline;  ///< stage 00's time / this time
 };
 
 /// One peer, a library's attention, on one problem: a yardstick in the same rounds as the stages.
@@ -92,7 +88,7 @@ struct PeerRow : Measurement {
     std::string peer;  ///< one of Peers::usual() or Peers::further()
 
     /// Derived by derive(): this time / the stage's time, by the stage's folder. Above 1 the stage is faster.
-    std::map<std::string, Ratio> stage_speedups;
+    std::map<std::string, double> stage_speedups;
 };
 
 /// What every record says of the run that made it.
@@ -125,14 +121,6 @@ void save_results(const Results& results, const OutputFile& file);
 
 /// Reads one file. Throws BadUsage naming the file if it cannot be read or is no timing measurement.
 Results load_results(const std::filesystem::path& path);
-
-/// The newest recorded measurement among the folder's *.json that has, in every regime but the sweeps,
-/// those of gradients and those with Features, a stage whose change should show there; then for each of these
-/// stages that it lacks, or whose kernel was another one, the newest that has it where its change should
-/// show, of the kernel as it is if there is one. Measurements of the GPU that the pages show come first.
-/// Throws as load_results().
-std::vector<Results> newest_results(const std::filesystem::path& folder,
-                                    const std::vector<const Stage*>& stages = {});
 
 /// docs/results/ of this source tree.
 std::filesystem::path results_folder();

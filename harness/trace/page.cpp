@@ -3,18 +3,19 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "harness/base/built.h"
 #include "harness/base/file.h"
 #include "stages/errors.h"
 
 namespace ladder {
 namespace {
 
-constexpr const char* explorer = LADDER_SOURCE_DIR "/explorer/";
+const std::string explorer = built_from + std::string("/explorer/");
 
 // The page with the files that its lines name: "@style.css@".
 std::string with_modules() {
     std::string page;
-    std::istringstream lines(read_file(std::string(explorer) + "page.html"));
+    std::istringstream lines(read_file(explorer + "page.html"));
     for (std::string line; std::getline(lines, line);) {
         const bool named = line.size() > 2 && line.front() == '@' && line.back() == '@';
         page += named ? read_file(explorer + line.substr(1, line.size() - 2)) : line + "\n";
@@ -31,8 +32,7 @@ std::string explorer_page(const nlohmann::ordered_json& traces) {
     for (std::size_t at = 0; (at = data.find("</", at)) != data.npos; at += 3) data.replace(at, 2, "<\\/");
     const std::string marker = "@TRACES@</script>";
     const std::size_t place = page.find(marker);
-    if (place == page.npos)
-        throw CheckFailed(std::string(explorer) + "page.html has no place for the traces");
+    if (place == page.npos) throw CheckFailed(explorer + "page.html has no place for the traces");
     return page.replace(place, marker.find('<'), data);
 }
 

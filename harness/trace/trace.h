@@ -8,7 +8,7 @@
 
 #include "harness/device/device.h"
 #include "harness/problem/case.h"
-#include "simt/trace.h"
+#include "simt/block_trace.h"
 #include "stages/stage.h"
 
 namespace ladder {

@@ -223,7 +223,13 @@ ordered_json to_json(const Case& c, int multiprocessors, const std::vector<Trace
     for (const auto& field : simt::counter_fields) counters.push_back(field.name);
     for (const Trace& trace : traces) written.push_back(TraceWriter(trace, c).write());
     return {{"kind", "trace"},
-            {"shape", nlohmann::json(c.shape)},
+            {"shape",
+             {{"B", c.shape.B},
+              {"H", c.shape.H},
+              {"Hkv", c.shape.Hkv},
+              {"Nq", c.shape.Nq},
+              {"Nk", c.shape.Nk},
+              {"d", c.shape.d}}},
             {"dtype", name(c.dtype)},
             {"causal", c.causal},
             {"input", c.input},

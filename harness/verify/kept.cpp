@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "harness/base/built.h"
 #include "harness/base/file.h"
 #include "harness/ladder/ladder.h"
 
@@ -81,8 +82,8 @@ KeptVerdict::KeptVerdict(const Stage& stage, const std::string& what, const std:
     const auto [place, is_new] = common.try_emplace(more);
     if (is_new) place->second = common_fingerprint(source_folder(), more);
     const std::string recipes = read_file(build_folder() / "kernels.json");
-    key_ = fmt::format("{}{} {} {} {}.{}.{} {} {}", place->second, own_fingerprint(source_folder(), stage),
-                       text_fingerprint(recipes), gnu_get_libc_version(), EIGEN_WORLD_VERSION,
+    key_ = fmt::format("{}{} {} {} {} {}.{}.{} {} {}", place->second, own_fingerprint(source_folder(), stage),
+                       built_of, text_fingerprint(recipes), gnu_get_libc_version(), EIGEN_WORLD_VERSION,
                        EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION, __VERSION__, what);
     file_ = build_folder() / "kernels" / stage.folder() / (text_fingerprint(what) + ".passed");
 }

@@ -17,7 +17,8 @@ namespace ladder {
 std::string verdict_key(const std::filesystem::path& root, const Stage& stage,
                         const std::vector<std::string>& more = {});
 
-/// The verdict on a stage, if it passed, in the folder of its compiled kernels.
+/// The verdict on a stage, if it passed, in the folder of its compiled kernels. Its key holds `built_of`,
+/// too: the program may have been built before the sources became what they are.
 class KeptVerdict {
   public:
     /// `what` tells it from other verdicts on the stage, and says all that `verdict_key` does not: the cases,

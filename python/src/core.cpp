@@ -8,6 +8,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "harness/base/built.h"
 #include "python/src/calls.h"
 #include "stages/errors.h"
 
@@ -158,7 +159,7 @@ NB_MODULE(_core, m) {
 
     m.def("place_of", &place_of);
     m.attr("version") = LADDER_VERSION;
-    m.attr("built_from") = LADDER_SOURCE_DIR;
+    m.attr("built_from") = ladder::built_from;
     m.attr("built_by") = LADDER_COMPILER_FAMILY;
     m.def("start", &start);
     m.def("take_interruption", &take_interruption);

@@ -11,7 +11,7 @@ constexpr int Br = 16, Bc = 64;    // query rows and keys of a tile
 constexpr int warps = 4;           // of a block
 constexpr int slice = Bc / warps;  // keys of a tile that a warp takes
 constexpr int threads = 32 * warps;
-constexpr int pad = 8;  // rows start one 16-byte bank apart: ldmatrix has no conflicts
+constexpr int pad = 8;  // rows start four 4-byte banks apart: ldmatrix has no conflicts
 
 /// Tiles of the ring: what fills a multiprocessor's shared memory, for three blocks (d = 256: one).
 template <int d>

@@ -7,7 +7,7 @@ namespace {
 
 using namespace ladder;
 
-constexpr int pad = 8;  // rows start one 16-byte bank apart: ldmatrix has no conflicts
+constexpr int pad = 8;  // rows start four 4-byte banks apart: ldmatrix has no conflicts
 
 /// The constants that depend on d.
 template <int d>

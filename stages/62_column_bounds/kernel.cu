@@ -10,7 +10,7 @@ using namespace ladder;
 
 constexpr int Br = 64, Bc = 64;  // query rows and keys of a tile
 constexpr int threads = 128;     // 4 warps
-constexpr int pad = 8;           // rows start one 16-byte bank apart: ldmatrix has no conflicts
+constexpr int pad = 8;           // rows start four 4-byte banks apart: ldmatrix has no conflicts
 
 enum { LTS, LTE, UTS, UTE };
 constexpr int int_max = std::numeric_limits<int>::max(), int_min = std::numeric_limits<int>::min();
