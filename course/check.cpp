@@ -365,6 +365,8 @@ class Checker {
                 }
             }
             count(criterion("correct"), one, wrong);
+            // Why results are wrong is told once, there.
+            if (!wrong.empty()) wrong = fmt::format("see \"{}\"", criterion("correct").title);
             judge_claims(one, before, after, wrong.empty() ? in_secret : wrong, local->sm_count());
         }
         const auto moves = [&](const auto& counter) { return moving_.contains(counter.first); };
@@ -372,9 +374,9 @@ class Checker {
         result_.exact = moved.all() && std::none_of(stayed.begin(), stayed.end(), moves);
         for (auto* c : {&moved, &unmoved}) {
             for (const auto& [counter, wrong] : wrong_[c->key]) {
-                c->reports.push_back(
-                    wrong.first +
-                    (wrong.second > 1 ? "\n    and on " + counted(wrong.second - 1, "more problem") : ""));
+                const std::size_t others = wrong.problems.size() - 1;
+                c->reports.push_back(wrong.text +
+                                     (others > 0 ? "\n    and on " + counted(others, "more problem") : ""));
             }
         }
     }
@@ -400,9 +402,9 @@ class Checker {
                 c.passed += 1;
                 continue;
             }
-            auto& [text, count] = wrong_[c.key][broken.empty() ? claim.counter : "it fails: " + broken];
-            count += 1;
-            if (count > 1) continue;
+            auto& [text, problems] = wrong_[c.key][broken.empty() ? claim.counter : "it fails: " + broken];
+            problems.insert(one.description());
+            if (!text.empty()) continue;
             if (!broken.empty()) {
                 text = fmt::format("not counted on {}: {}", description_of(one), broken);
             } else if (!before.why_not.empty()) {
@@ -434,9 +436,9 @@ class Checker {
             c.passed += 1;
             return;
         }
-        auto& [text, count] = wrong_["moved"]["order of the blocks"];
-        count += 1;
-        if (count > 1) return;
+        auto& [text, problems] = wrong_["moved"]["order of the blocks"];
+        problems.insert(one.description());
+        if (!text.empty()) return;
         const auto first = [](const std::vector<std::uint64_t>& of_blocks) {
             constexpr std::size_t most = 12;
             const std::size_t shown = std::min(of_blocks.size(), most);
@@ -460,7 +462,12 @@ class Checker {
     std::unique_ptr<RemoteDevice> plain_, checked_, comparing_;
     Stage stage_;
     std::string missing_dim_;
-    std::map<std::string, std::map<std::string, std::pair<std::string, int>>> wrong_;
+    /// What one report of "moved" and "unmoved" says, and where.
+    struct Wrong {
+        std::string text;
+        std::set<std::string> problems;
+    };
+    std::map<std::string, std::map<std::string, Wrong>> wrong_;  ///< by criterion and counter
     std::set<std::string> moving_;  ///< counters that the change must move on some problem
 };
 

@@ -176,9 +176,9 @@ std::string prediction_text(const Exercise& e, const std::vector<MustMove>& move
     const std::string tables = tables_of(moves, parent_of(e), {"my prediction", "because"});
     return fmt::format(
         "# Prediction for stage {:02}: {}\n\nWritten before the first change. A wrong one is worth as much "
-        "as a right one, if it\nsays why. `{}` reads the numbers of these tables.\n\n{}{}"
+        "as a right one,\nif it says why. `{}` reads the numbers of these tables.\n\n{}{}"
         "| beyond these | the parent's | my prediction | because |\n|---|---|---|---|\n"
-        "| a counter that stays | | | |\n| time on a GPU, in the regime \"{}\" | 1x | | |\n\n"
+        "| a counter that stays | | | |\n| time on a GPU, in the regime {} | 1x | | |\n\n"
         "Afterwards: where was it wrong, and why?\n",
         e.number, in_words(e.name), lab_command({"check", path.string()}), tables, tables.empty() ? "" : "\n",
         e.shows_in);

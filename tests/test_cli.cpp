@@ -468,6 +468,9 @@ TEST_CASE("a folder of one's own goes the same way as a stage", "[cli]") {
         CHECK(result.status == 0);
         CHECK(result.out.find(name) != std::string::npos);
     }
+    // The ladder's own folder is the stage, once and under its name.
+    const std::string folder_of_4 = std::filesystem::path(child().source).parent_path().string();
+    CHECK(select_stages({folder_of_4, "4"}) == std::vector<const Stage*>{find_stage(4)});
     // A bug is found, what does not compile is said with its line, and what does not declare a stage too.
     std::string wrong = kernel;
     const std::string barrier = "        copy_wait();\n";

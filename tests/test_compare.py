@@ -211,7 +211,7 @@ class LikeTest(unittest.TestCase):
             answer = Path(folder) / "answer.json"
             code, shown, _ = output(like, LAB, "--like", "b200", "4-5", "--json", answer)
             self.assertEqual(code, 0)
-            title, lines, _ = shown.lstrip("\n").split("\n\n", 2)
+            title, lines, _ = shown.split("\n\n", 2)
             self.assertEqual(title, "Estimates for B200:")
             for line in lines.split("\n"):
                 self.assertTrue(line.startswith(("estimate ", "not measured")), line)
@@ -265,6 +265,32 @@ class LikeTest(unittest.TestCase):
             code, shown, said = output(like, LAB, *words)
             self.assertEqual((code, shown, said.count("\n")), (2, "", 1), said)
             self.assertIn(why, said)
+
+    def test_several_problems_have_their_five_fastest_stages(self):
+        with tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "answer.json"
+            code, shown, _ = output(like, LAB, "--for", "decode", "--like", "3090", "--json", answer)
+            rows = json.loads(answer.read_text())["estimates"]  # all of them
+        printed = [line for line in shown.splitlines() if line.startswith("estimate ")]
+        problems = {row["problem"] for row in rows}
+        self.assertEqual((code, len(printed)), (0, 5 * len(problems)))
+        self.assertGreater(len(rows), len(printed))
+        self.assertIn(f"{len(rows) - len(printed)} rows are not", " ".join(shown.split()))
+        shape = ",".join(str(rows[-1]["shape"][size]) for size in ("B", "H", "Hkv", "Nq", "Nk", "d"))
+        self.assertIn(f"./lab list --for {shape} --like 3090", " ".join(shown.split()))
+        _, shown, _ = output(like, LAB, "--for", shape, "--like", "3090")
+        self.assertGreaterEqual(shown.count("\nestimate "), len(rows) // len(problems))
+
+    def test_estimates_fit_a_terminal_of_80_columns(self):
+        """A row each in one line, also where some stages have TFLOP/s and others GB/s."""
+        code, shown, _ = output(like, LAB, "0-6", "16", "--like", "4090")
+        self.assertEqual((code, shown.count("Estimates for RTX4090, ")), (0, 2))
+        rows, _ = like.estimates(MODEL, MODEL.gpu("4090"), like.chosen(HERE, ["0-6", "16"]))
+        for unit in ("TFLOP/s", "GB/s"):
+            own = [row for row in rows if row["unit"] == unit]
+            lines = plain_table(*like.table_of(own, unit), 80).splitlines()
+            self.assertLessEqual(max(map(len, lines)), 80)
+            self.assertEqual(len(lines), len(own) + 2)
 
     def test_tables_fit_a_terminal(self):
         columns, rows = ["problem", "stage", ">ms, scaled", "why"], [["train 2k", "05_causal_skip", "0.123", "one two three"]]

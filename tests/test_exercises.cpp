@@ -169,6 +169,15 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     CHECK(folder.read("my/kernel.1.cu") == kernel_of(5));
     CHECK(contains(lab({"hint", my}).out, "1 of 3"));
 
+    // Wrong results are told where they are judged, and not once more for each counter.
+    folder.write("my/kernel.cu", with(kernel_of(5), "key <= row + p.Nk - p.Nq", "key <= row"));
+    const std::string wrong = lab({"check", my}).out;
+    const std::size_t moved = wrong.find("the work moved as claimed: not yet");
+    REQUIRE(moved != wrong.npos);
+    CHECK(contains(wrong.substr(0, moved), "worst at"));
+    CHECK(contains(wrong.substr(moved), "normal: see \"correct on seeded problems"));
+    CHECK(!contains(wrong.substr(moved), "worst at"));
+
     // A race comes with the lines that it is between: they name the arrays.
     folder.write("my/kernel.cu", with(kernel_of(5), "        copy_wait();\n", ""));
     const ProcessResult raced = lab({"check", my});

@@ -107,7 +107,7 @@ class CommandTest(unittest.TestCase):
         total = len(part.questions)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(done.stdout.count("\nRight: "), total)
-        self.assertIn(f"{total} of {total} right, of {total} questions.", done.stdout)
+        self.assertIn(f"\n{total} of {total} right.\n", done.stdout)
         self.assertNotIn("reading again", done.stdout)
         self.assertIn("Count it: ./lab count ", done.stdout)
 

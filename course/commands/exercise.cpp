@@ -287,11 +287,8 @@ void add_reports(const CheckResult& result, Document& document) {
         if (reports.size() > shown)
             text += fmt::format("\n{}{}{}\n", shown > 0 ? "... and " : "",
                                 counted(reports.size() - shown, shown > 0 ? "more report" : "report"),
-                                shown > 0 ? " like these" : "");
-        if (by_race > 0)
-            text += fmt::format("\n{}: see the first lines\n", c.key == "moved" || c.key == "unmoved"
-                                                                   ? "not counted"
-                                                                   : counted(by_race, "more report"));
+                                shown > 0 ? " like these" : ", which the race may explain");
+        if (by_race > 0) text += fmt::format("\n{}: see the first lines\n", counted(by_race, "more report"));
         document.listings.push_back(
             {"report_" + c.key, text, "", nullptr, c.key == "builds" ? Lines::kept : Lines::wrapped});
     }

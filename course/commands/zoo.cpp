@@ -78,7 +78,7 @@ Document give_hint(const Puzzle& puzzle, PuzzleFolder folder) {
     Document document;
     document.facts = {{"hint", fmt::format("{} of {} for puzzle {}", folder.hints, count, puzzle.number)}};
     document.listings.push_back(
-        {"hint", hints[static_cast<std::size_t>(folder.hints - 1)] + "\n", "", nullptr});
+        {"hint", hints[static_cast<std::size_t>(folder.hints - 1)] + "\n", "", nullptr, Lines::prose});
     if (all_given)
         document.notes.push_back(
             fmt::format("that was the last hint; {} shows the fix", give_up_command(puzzle)));

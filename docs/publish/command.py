@@ -49,7 +49,7 @@ def finish(given, command, answer, tables, notes):
         write(given.json, json.dumps({"command": command, **answer}, indent=1) + "\n")
     width = shutil.get_terminal_size((100, 24)).columns
     draw = table if given.markdown else partial(plain_table, width=width if sys.stdout.isatty() else None)
-    shown = "".join(titled(title, draw(*content)) if title else draw(*content) for title, content in tables)
+    shown = "".join(titled(title, draw(*content)) if title else draw(*content) for title, content in tables).lstrip("\n")
     notes = notes if given.markdown else [textwrap.fill(note, width, break_long_words=False, break_on_hyphens=False)
                                           for note in notes]
     print(shown + "".join(f"\n{note}\n" for note in notes), end="")

@@ -33,6 +33,7 @@ from markdown import rounded, table, times  # noqa: E402
 from sources import Sources  # noqa: E402
 
 HERE = Path(__file__).parent
+SIZES = ("B", "H", "Hkv", "Nq", "Nk", "d")  # in the order of --shape
 LAUNCH_MS = 0.003  # assumed: what a kernel's start and end cost
 COUNTED = ("launches", "blocks", "global_load_bytes", "global_store_bytes", "shared_exchange_bytes",
            "shared_tile_bytes", "mma", "wgmma_columns", "exponentials", "workspace_bytes")
@@ -330,6 +331,22 @@ def fastest_first(rows):
     return sorted(rows, key=lambda row: (order[row["problem"]], row["scaled_ms"] is None, row["scaled_ms"] or row["bound_ms"]))
 
 
+def first_of_each(rows):
+    """Of several problems the fastest few stages each, and how many there are besides; of a single one all."""
+    found = {}
+    for row in rows:
+        found.setdefault(row["problem"], []).append(row)
+    most = len(rows) if len(found) == 1 else 5
+    shown = [row for own in found.values() for row in own[:most]]
+    return shown, len(rows) - len(shown)
+
+
+def table_of(rows, unit):
+    return (["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by", f">{unit}"],
+            [["estimate", row["problem"], row["stage"], "-" if row["scaled_ms"] is None else f"{row['scaled_ms']:.3f}",
+              f"{row['bound_ms']:.3f}", row["bound_by"].split()[0], rounded(row["rate"], 100)] for row in rows])
+
+
 def read_shape(text):
     shape = tuple(map(int, text.split(","))) if re.fullmatch(r"\d+(,\d+){5}", text) else ()
     if not shape or min(shape) < 1 or shape[1] % shape[2]:
@@ -381,15 +398,17 @@ def main():
         raise Failure("; ".join(without), 3)
     if listing:
         rows, without = fastest_first(rows), []
-    units = {row["unit"] for row in rows}
-    shown = [["estimate", row["problem"], row["stage"], "-" if row["scaled_ms"] is None else f"{row['scaled_ms']:.3f}",
-              f"{row['bound_ms']:.3f}", row["bound_by"].split()[0],
-              rounded(row["rate"], 100) + (f" {row['unit']}" if len(units) > 1 else "")] for row in rows]
-    columns = ["not measured", "problem", "stage", ">ms, scaled", ">ms, bound", "bound by",
-               f">{units.pop()}" if len(units) == 1 else ">rate"]
+    shown, hidden = first_of_each(rows) if listing else (rows, 0)
+    units = list(dict.fromkeys(row["unit"] for row in shown))
+    tables = [(f"Estimates for {gpu.name}" + (f", {unit}" if len(units) > 1 else ""),
+               table_of([row for row in shown if row["unit"] == unit], unit)) for unit in units]
     bases = list(dict.fromkeys(row["scaled_from"] for row in rows if row["scaled_from"]))
     notes = [f"No time in this table was measured on {gpu.name}. \"Bound\" is the least time that the counted work takes "
              f"at the ceilings of the specification ({'; '.join(gpu.sources)})."]
+    if hidden:
+        shape = ",".join(str(rows[-1]["shape"][size]) for size in SIZES)
+        notes.append(f"The five fastest of each problem are shown; {hidden} rows are not. All stages of one problem: "
+                     f"{lab_command('list', '--for', shape, '--like', given.like)}")
     if bases:
         notes.append(f"\"Scaled\" is the time recorded on {' or '.join(bases)}, multiplied by the ratio of the two "
                      "GPUs' bounds.")
@@ -407,7 +426,7 @@ def main():
                      "not known.")
     notes += [f"No estimate: {why}." for why in without]
     answer = {"like": gpu.name, "estimates": rows, "notes": notes}
-    return finish(given, "list" if listing else "time", answer, [(f"Estimates for {gpu.name}", (columns, shown))], notes)
+    return finish(given, "list" if listing else "time", answer, tables, notes)
 
 
 if __name__ == "__main__":

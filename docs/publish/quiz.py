@@ -166,7 +166,8 @@ def hold(part):
         print()
     missed = [question.idea for question, n in zip(part.questions, given) if n != question.right]
     print()
-    say(f"{len(given) - len(missed)} of {len(given)} right, of {len(part.questions)} questions.", indent=0)
+    of_all = "" if len(given) == len(part.questions) else f", of {len(part.questions)} questions"
+    say(f"{len(given) - len(missed)} of {len(given)} right{of_all}.", indent=0)
     if missed:
         say("; ".join(missed), "Read again: ")
     return given

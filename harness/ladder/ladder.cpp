@@ -176,6 +176,9 @@ const Stage& own_stage(const fs::path& path) {
     const fs::path kernel = fs::is_directory(path) ? path / "kernel.cu" : path;
     if (!fs::is_regular_file(kernel)) throw BadUsage(fmt::format("there is no {}", kernel.string()));
     Stage stage = read_declaration(kernel);
+    std::error_code none;
+    for (const Stage& one : stages())
+        if (fs::equivalent(one.source, kernel, none)) return one;
     const auto known =
         std::find_if(own.begin(), own.end(), [&](const Stage& s) { return s.source == stage.source; });
     if (known != own.end()) return *known;

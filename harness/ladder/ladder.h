@@ -72,8 +72,9 @@ std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages);
 
 /// The stage that a user's own folder (or kernel.cu in it) declares, under the name of the folder; or the
 /// one in a library that was made of it, called "yours", whose outputs are held to the bounds of the ladder's
-/// stage with its number, if there is one. It lives as long as the program. It is not among stages(): its
-/// number may be the ladder's. Throws BadUsage if there is no kernel.
+/// stage with its number, if there is one. It lives as long as the program. It is not among stages(), as its
+/// number may be the ladder's, unless the folder itself is the ladder's. Throws BadUsage if there is no
+/// kernel.
 const Stage& own_stage(const std::filesystem::path& folder);
 
 }  // namespace ladder

@@ -69,7 +69,11 @@ std::vector<const Stage*> select_stages(const std::vector<std::string>& words) {
             if (word == "all") {
                 all = true;
             } else if (is_own(word)) {
-                own.push_back(&own_stage(word));
+                const Stage& stage = own_stage(word);
+                if (&stage == find_stage(stage.number))
+                    numbers.insert(stage.number);
+                else
+                    own.push_back(&stage);
             } else {
                 for (const int number : numbers_of(word)) numbers.insert(number);
             }
