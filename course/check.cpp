@@ -403,7 +403,7 @@ class Checker {
                 continue;
             }
             auto& [text, problems] = wrong_[c.key][broken.empty() ? claim.counter : "it fails: " + broken];
-            problems.insert(one.description());
+            problems.insert(description_of(one));
             if (!text.empty()) continue;
             if (!broken.empty()) {
                 text = fmt::format("not counted on {}: {}", description_of(one), broken);
@@ -437,7 +437,7 @@ class Checker {
             return;
         }
         auto& [text, problems] = wrong_["moved"]["order of the blocks"];
-        problems.insert(one.description());
+        problems.insert(description_of(one));
         if (!text.empty()) return;
         const auto first = [](const std::vector<std::uint64_t>& of_blocks) {
             constexpr std::size_t most = 12;

@@ -76,6 +76,7 @@ TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     CHECK(widest_line(help.out) <= 80);
     CHECK(lab({"help"}).out == help.out);
     CHECK(lab({}).out == help.out);
+    expect_failure({"list", "--json", "-"}, 2, "--json: expected a file's name, not '-'");
     expect_failure({"list", "--caussal"}, 2,
                    "not expected: --caussal (did you mean '--causal'?); see ./lab list");
     expect_failure({"help", "foo"}, 2, "there is no command 'foo'; see ./lab --help");

@@ -135,6 +135,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(self.run_quiz("20s", "--markdown", "--key").stdout, PARTS[2].source)
 
     def test_json(self):
+        self.assertIn("expected a file's name, not '-'", self.run_quiz("all", "--list", "--json", "-").stderr)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "quiz.json"
             self.run_quiz("all", "--list", "--json", file)

@@ -19,6 +19,12 @@ def lab_command(*words):
     return shlex.join([os.environ.get("LADDER_COMMAND") or "./lab", *words])
 
 
+def file_name(text):
+    if text == "-":
+        raise argparse.ArgumentTypeError("expected a file's name, not '-'")
+    return Path(text)
+
+
 class Options(argparse.ArgumentParser):
     """Of `lab NAME`, with --json FILE and --markdown: says what is wrong in one line, and exits with 2. The help is the
     program's."""
@@ -26,7 +32,7 @@ class Options(argparse.ArgumentParser):
     def __init__(self, name):
         super().__init__(add_help=False, allow_abbrev=False)
         self.name = name
-        self.add_argument("--json", type=Path)
+        self.add_argument("--json", type=file_name)
         self.add_argument("--markdown", action="store_true")
 
     def error(self, message):
