@@ -4,11 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/device/device_problem.h"
-#include "harness/features/features.h"
 #include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
-#include "harness/problem/shape.h"
 #include "harness/report/timing_tables.h"
 #include "harness/time/fastest.h"
 #include "harness/time/record_json.h"
