@@ -41,7 +41,7 @@ SHORT = 4  # lines of sections between which there is no empty line
 # What differs from run to run or from machine to machine, and what stands for it. The folders come first: see Session.
 PLACEHOLDERS = [
     (r"^lab: (building|\d+%, ).*\n", ""),  # progress, which depends on the seconds that passed
-    (r"Flash Ladder \d{4}-\d\d-\d\d.*", "Flash Ladder <date>, commit <commit>"),
+    (r"Flash Ladder \d+\.\d+\.\d+, commit .*", "Flash Ladder <version>, commit <commit>"),
     (r"((e[-+]\d\d|-) +)\d+\.\d$", r"\1<s>"),  # seconds, the last column of lab verify's table
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "<time>"),
     (r"(?<=\| )\d+\.\d( \| \|)$", r"<s>\1"),
