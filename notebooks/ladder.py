@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -61,8 +62,9 @@ def gradients(stage, Q, K, V, dO, causal=False):
 
 def recorded(name="h200"):
     """A result of docs/results, or the file of your own `./lab time --json FILE`."""
-    file = Path(name) if str(name).endswith(".json") else ROOT / "docs" / "results" / f"{name}.json"
-    return json.loads(file.read_text())
+    sys.path.append(str(ROOT / "docs/publish"))
+    import records  # not at the top: a hand-out has no recordings
+    return records.read(Path(name) if str(name).endswith(".json") else records.RESULTS / f"{name}.json")
 
 
 def select(results, peers=False, **wanted):
