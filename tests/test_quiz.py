@@ -2,6 +2,7 @@
 """Tests the quizzes: their form, their numbers against `lab count`, and the command. Usage: test_quiz.py LAB"""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -134,8 +135,20 @@ class CommandTest(unittest.TestCase):
             self.assertEqual([right.text in said, right.why in said], [True, tells], words)
         self.assertEqual(self.run_quiz("20s", "--markdown", "--key").stdout, PARTS[2].source)
 
+    def test_json_goes_into_a_pipe_and_through_a_link(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe, file, link = (Path(folder) / name for name in ("pipe", "quiz.json", "link"))
+            os.mkfifo(pipe)
+            reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+            link.symlink_to(file)
+            for target in pipe, link:
+                self.run_quiz("34", "--list", "--json", target)
+            self.assertTrue(pipe.is_fifo() and link.is_symlink())
+            self.assertEqual(os.read(reader, 1 << 16).decode(), file.read_text())
+            os.close(reader)
+
     def test_json(self):
-        self.assertIn("expected a file's name, not '-'", self.run_quiz("all", "--list", "--json", "-").stderr)
+        self.assertIn("cannot write -: not a file name; standard output is /dev/stdout", self.run_quiz("all", "--list", "--json", "-").stderr)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "quiz.json"
             self.run_quiz("all", "--list", "--json", file)

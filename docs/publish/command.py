@@ -21,7 +21,7 @@ def lab_command(*words):
 
 def file_name(text):
     if text == "-":
-        raise argparse.ArgumentTypeError("expected a file's name, not '-'")
+        raise argparse.ArgumentTypeError("cannot write -: not a file name; standard output is /dev/stdout")
     return Path(text)
 
 
@@ -40,9 +40,13 @@ class Options(argparse.ArgumentParser):
 
 
 def write(path, text):
-    """Appears whole or not at all."""
-    new = path.with_name(f".{path.name}.new")
+    """A file appears whole or not at all, and a link to it stays one; what is no file, such as /dev/stdout, is written to."""
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        path = path.resolve()
+        new = path.with_name(f".{path.name}.new")
         new.write_text(text, encoding="utf-8")
         new.replace(path)
     except OSError as error:

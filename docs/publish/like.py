@@ -33,7 +33,6 @@ from markdown import rounded, table, times  # noqa: E402
 from sources import Sources  # noqa: E402
 
 HERE = Path(__file__).parent
-SIZES = ("B", "H", "Hkv", "Nq", "Nk", "d")  # in the order of --shape
 LAUNCH_MS = 0.003  # assumed: what a kernel's start and end cost
 COUNTED = ("launches", "blocks", "global_load_bytes", "global_store_bytes", "shared_exchange_bytes",
            "shared_tile_bytes", "mma", "wgmma_columns", "exponentials", "workspace_bytes")
@@ -406,7 +405,7 @@ def main():
     notes = [f"No time in this table was measured on {gpu.name}. \"Bound\" is the least time that the counted work takes "
              f"at the ceilings of the specification ({'; '.join(gpu.sources)})."]
     if hidden:
-        shape = ",".join(str(rows[-1]["shape"][size]) for size in SIZES)
+        shape = ",".join(str(rows[-1]["shape"][size]) for size in records.SIZES)
         notes.append(f"The five fastest of each problem are shown; {hidden} rows are not. All stages of one problem: "
                      f"{lab_command('list', '--for', shape, '--like', given.like)}")
     if bases:

@@ -15,6 +15,7 @@ WHAT = {"timing": "a timing measurement", "profile": "a profile", "verification"
         "fp8-prefill": "of a prefill in 8 bits"}
 # record_version and usual_fields of harness/time/record_json.h
 VERSION = 2
+SIZES = ("B", "H", "Hkv", "Nq", "Nk", "d")  # of a problem's shape, in the order of --shape
 USUAL = {"causal": False, "timing": None, "why_not": ""}
 USUAL_OF_STAGES = USUAL | {"max_error": None, "shows_here": False, "verified": False}
 
@@ -63,7 +64,7 @@ def derive(record):
     ceilings, right = record.get("ceilings", {}), {}
     for row in [*record.rows, *record.get("peers", ())]:
         if isinstance(row.shape, (list, tuple)):
-            row["shape"] = Fields(zip(("B", "H", "Hkv", "Nq", "Nk", "d"), row.shape))
+            row["shape"] = Fields(zip(SIZES, row.shape))
         row.update((USUAL if "peer" in row else USUAL_OF_STAGES) | row | row.setdefault("features", Fields()))
         if "flops" not in row:
             continue
@@ -121,7 +122,7 @@ def key_of(row):
 
 
 def long_name(row):
-    shape = " ".join(f"{name}={row.shape[name]}" for name in ("B", "H", "Hkv", "Nq", "Nk", "d"))
+    shape = " ".join(f"{name}={row.shape[name]}" for name in SIZES)
     gradients = " backward" if pass_of(row) == "backward" else ""
     return f"{row.regime}: {shape} {row.dtype}{gradients}{' causal' if row.causal else ''}{mask_in_words(row)}"
 

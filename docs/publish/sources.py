@@ -71,9 +71,10 @@ class Sources:
         for file in sorted(path for pattern in ("*.h", "*.cuh", "*/*.cu", "*/*.cuh") for path in stages.glob(pattern)):
             state.update(file.read_bytes())
         kept = kernels / "answers" / state.hexdigest()
-        if not kept.exists():
-            shutil.rmtree(kept.parent, ignore_errors=True)
-            kept.mkdir(parents=True, exist_ok=True)
+        kept.mkdir(parents=True, exist_ok=True)
+        for other in kept.parent.iterdir():  # not the folder itself, in which another process may write by now
+            if other != kept:
+                shutil.rmtree(other, ignore_errors=True)
         return kept
 
     @cached_property

@@ -106,6 +106,7 @@ OutputFile::OutputFile(fs::path path) : path_(std::move(path)) {
     std::error_code error;
     // Of a pipe, /dev/stdout is a link to a name that does not exist.
     if (fs::is_symlink(path_, error) && !is_special(path_)) path_ = fs::weakly_canonical(path_);
+    if (path_ == "-") cannot_write(path_, "not a file name; standard output is /dev/stdout");
     if (path_.empty() || path_.filename().empty()) cannot_write(path_, "not a file name");
     if (fs::is_directory(path_, error)) cannot_write(path_, "it is a folder");
     const fs::path folder = folder_of(path_);

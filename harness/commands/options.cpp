@@ -208,7 +208,6 @@ OutputOptions::OutputOptions(Command& command) {
 }
 
 void OutputOptions::check() const {
-    if (json == "-") throw BadUsage("--json: expected a file's name, not '-'");
     if (!json.empty()) OutputFile{json};
 }
 
