@@ -76,7 +76,8 @@ TEST_CASE("lab: without a command it shows what there is", "[cli]") {
     CHECK(widest_line(help.out) <= 80);
     CHECK(lab({"help"}).out == help.out);
     CHECK(lab({}).out == help.out);
-    expect_failure({"list", "--json", "-"}, 2, "cannot write -: not a file name; standard output is /dev/stdout");
+    expect_failure({"list", "--json", "-"}, 2,
+                   "cannot write -: not a file name; standard output is /dev/stdout");
     expect_failure({"list", "--caussal"}, 2,
                    "not expected: --caussal (did you mean '--causal'?); see ./lab list");
     expect_failure({"help", "foo"}, 2, "there is no command 'foo'; see ./lab --help");
@@ -294,7 +295,8 @@ TEST_CASE("lab: results that cannot be written", "[cli]") {
     expect_failure({"trace", "4", "--shape", "1,1,1,1,1,64", "--html", pipe}, 2,
                    "it is a pipe that no program reads");
     expect_failure({"trace", "4", "--shape", "1,1,1,1,1,64", "--html", "/dev/full"}, 2, "No space left");
-    expect_failure({"trace", "4", "--shape", "1,1,1,1,1,64", "--html", "-"}, 2, "cannot write -: not a file name");
+    expect_failure({"trace", "4", "--shape", "1,1,1,1,1,64", "--html", "-"}, 2,
+                   "cannot write -: not a file name");
     // One that a program reads, by its name or as what /dev/stdout is.
     const std::string list = "'" LADDER_LAB "' list --json ";
     for (const std::string& way :
