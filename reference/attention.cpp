@@ -49,20 +49,23 @@ Real rounded_to(int bits, Real x) {
     return std::ldexp(std::round(std::ldexp(fraction, bits)), exponent - bits);
 }
 
+template <class Real>
+MatrixOf<Real> tanh_of(const Mask& mask, const MatrixOf<Real>& x) {
+    MatrixOf<Real> t = x.array().tanh();
+    if (const int bits = mask.scores.tanh_bits; bits > 0) {
+        for (Real& number : t.reshaped()) number = rounded_to(bits, number);
+    }
+    return t;
+}
+
 /// Turns a row's scaled scores with the keys key_of(0), key_of(1), ... into those that its mask has, -inf
 /// where it hides a key.
 template <class Real, class Row, class KeyOf, class Stored>
 void change_scores(const Mask& mask, int row, const KeyOf& key_of, const Stored& stored, Row&& s) {
     const auto c = static_cast<Real>(mask.scores.softcap);
-    if (c > 0) {
-        s = (s / c).array().tanh();
-        if (const int bits = mask.scores.tanh_bits; bits > 0) {
-            for (Real& t : s) t = rounded_to(bits, t);
-        }
-        s = stored((c * s).eval());
-    }
+    if (c > 0) s = stored((c * tanh_of<Real>(mask, s / c)).eval());
     if (mask.scores.slope != 0) {
-        const int position = mask.position(row);
+        const int position = mask.document_of(row).position(row);
         for (Eigen::Index k = 0; k < s.size(); ++k)
             s[k] -= static_cast<Real>(mask.scores.slope * std::abs(position - key_of(k)));
         s = stored(s.eval());
@@ -200,7 +203,7 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
             // What the scores of the mask change with these.
             Block slopes = Block::Ones(1, count);
             if (const auto c = static_cast<Real>(mask.scores.softcap); c > 0)
-                slopes = 1 - (s / c).array().tanh().square();
+                slopes = 1 - tanh_of<Real>(mask, s / c).array().square();
             auto dp = dP.row(i).segment(begin, count);
             const Block kept = kept_of(row, begin, count);
             Real D = 0;
@@ -278,16 +281,16 @@ Document Mask::document_of(int row) const {
 
 int Mask::end(int row) const {
     const Document own = document_of(row);
+    const int position = own.position(row);
     int end = own.end_key;
-    if (causal) end = std::min(end, position(row) + 1);
-    if (right >= 0)
-        end = static_cast<int>(std::min<std::int64_t>(end, std::int64_t{position(row)} + right + 1));
+    if (causal) end = std::min(end, position + 1);
+    if (right >= 0) end = static_cast<int>(std::min<std::int64_t>(end, std::int64_t{position} + right + 1));
     return std::max(end, own.first_key);
 }
 
 int Mask::first(int row) const {
     const Document own = document_of(row);
-    const std::int64_t first = left < 0 ? own.first_key : std::int64_t{position(row)} - left;
+    const std::int64_t first = left < 0 ? own.first_key : std::int64_t{own.position(row)} - left;
     return static_cast<int>(std::clamp<std::int64_t>(first, own.first_key, end(row)));
 }
 

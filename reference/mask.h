@@ -2,9 +2,7 @@
 /// Which keys a query row sees, what becomes of their scores, and which of their probabilities count.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -23,6 +21,8 @@ struct HiddenRows {
 /// Rows and keys that belong together: a row sees no others.
 struct Document {
     int first_row, end_row, first_key, end_key;
+    /// The key that a row stands at: the last row stands at the last key.
+    int position(int row) const { return row - end_row + end_key; }
 };
 
 /// Any mask, in tiles of 64 query rows and 64 keys.
@@ -42,7 +42,7 @@ struct Tiles {
 struct Scores {
     double softcap = 0;  ///< c: a score s becomes c tanh(s / c); 0 for none
     double slope = 0;    ///< of ALiBi: then it is less by this times the distance of the key from the row
-    int tanh_bits = 0;   ///< significant bits that attention() keeps of tanh; 0 for all
+    int tanh_bits = 0;   ///< significant bits that are kept of tanh; 0 for all
     /// What a tanh may be off by, relative to it, in units of the error that Gradients' sizes of terms are
     /// for. These alone depend on it.
     double tanh_error = 0;
@@ -69,11 +69,6 @@ struct Mask {
     int first(int row) const;
     int end(int row) const;
     Document document_of(int row) const;
-    /// The key that a row stands at.
-    int position(int row) const {
-        const Document own = document_of(row);
-        return row - own.end_row + own.end_key;
-    }
     bool hides(int row, int key) const {
         return (!hidden.empty() && hidden[key].contain(row)) || (!tiles.empty() && tiles.hide(row, key, Nk));
     }

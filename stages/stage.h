@@ -157,11 +157,13 @@ struct Problem : Shape {
     /// position is that of a causal mask. Slopes have no gradient. Null: none.
     const float* alibi_slopes = nullptr;
     int alibi_batch_stride = 0;  ///< from a batch entry's slopes to the next's: 0 or H
-    /// (H): the row sums of a head, before exp(m) is divided out, have exp(sink) more, a key without a value:
-    /// O = sum(exp(S - m) V) / (l + exp(sink - m)), and L is the logarithm of all that was added. A row that
-    /// sees no key has O = 0 and L = sink. Null: none.
+    /// (H): attention sinks, the score of one key more of each head, which every row sees and which has no
+    /// value: O = sum(exp(S - m) V) / (l + exp(sink - m)), and L is the logarithm of the whole sum. A row
+    /// that sees no other key has O = 0 and L = sink. Null: none.
     const float* sinks = nullptr;
-    float* dsinks = nullptr;  ///< (H), of the backward pass: -sum of exp(sink - L) rowsum(dO o O) over rows
+    /// (H), of the backward pass: -sum(exp(sink - L) rowsum(dO o O)) over the rows of a head in all batch
+    /// entries. Null in the forward pass and without sinks.
+    float* dsinks = nullptr;
     Dropout dropout;
     /// (B,): the keys of each request, which are the first of its Nk; a causal mask and a window are aligned
     /// to the last of them. What lies past them may be NaN. Null: each request has all Nk.

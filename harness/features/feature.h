@@ -86,20 +86,6 @@ struct FeatureInfo {
     bool is_in(const Features& features) const { return !text(features).empty(); }
 };
 
-// Those of the list, each in a file of its name.
-FeatureInfo window_feature();
-FeatureInfo columns_feature();
-FeatureInfo documents_feature();
-FeatureInfo lengths_feature();
-FeatureInfo pages_feature();
-FeatureInfo tiles_feature();
-FeatureInfo softcap_feature();
-FeatureInfo alibi_feature();
-FeatureInfo sinks_feature();
-FeatureInfo dropout_feature();
-FeatureInfo prefix_feature();
-FeatureInfo ranks_feature();
-
 /// One that is a member of Features: a text, a number, or what its file reads and writes itself.
 template <auto member>
 FeatureInfo feature_of(Feature feature, const char* option, const char* type, const char* help) {

@@ -8,6 +8,20 @@
 
 namespace ladder {
 
+// Each is in the file of its name.
+FeatureInfo window_feature();
+FeatureInfo columns_feature();
+FeatureInfo documents_feature();
+FeatureInfo lengths_feature();
+FeatureInfo pages_feature();
+FeatureInfo tiles_feature();
+FeatureInfo softcap_feature();
+FeatureInfo alibi_feature();
+FeatureInfo sinks_feature();
+FeatureInfo dropout_feature();
+FeatureInfo prefix_feature();
+FeatureInfo ranks_feature();
+
 const std::vector<FeatureInfo>& all_features() {
     static const std::vector<FeatureInfo> all{window_feature(),  columns_feature(), documents_feature(),
                                               lengths_feature(), pages_feature(),   tiles_feature(),

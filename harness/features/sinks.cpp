@@ -3,6 +3,7 @@
 
 #include "harness/features/feature.h"
 #include "harness/features/patterns.h"
+#include "stages/errors.h"
 
 namespace ladder {
 namespace {
@@ -46,6 +47,10 @@ void put_sinks(std::size_t k, Case& c) {
     c.features.sinks = kinds[k % std::size(kinds)];
 }
 
+void require_sinks(const Case& c) {
+    if (c.features.ranks > 1) throw BadUsage("--sinks does not go with several ranks");
+}
+
 /// Rows that see no key, beginnings of keys that take several tiles, groups of heads, batches.
 std::vector<Case> sink_corners(const Stage& stage, int d, const Tiling& t) {
     std::vector<Case> cases;
@@ -72,6 +77,7 @@ FeatureInfo sinks_feature() {
         f.sinks = pattern_named(sink_kinds(), text, "sinks").name;
     };
     info.choices = names_of(sink_kinds());
+    info.require = require_sinks;
     info.array = "sinks";
     info.numbers = sinks_of;
     info.fill = [](const Case&, const void* numbers, Problem& p) {
