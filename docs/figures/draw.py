@@ -473,6 +473,36 @@ def packed(f):
     f.lines(236, 240, ["K and V are requested once;", "4 of 64 rows are used"], size=SMALL)
 
 
+@figure("11-keys", "A tile with four rows and 64 keys: warps by rows in 10, by keys in 11")
+def keys_by_warps(f):
+    for x, title in ((0, "10: warps divide rows"), (236, "11: warps divide keys")):
+        f.text(x, 14, title, bold=True)
+        f.text(x + 84, 36, "64 keys", "faint", SMALL, "middle")
+    for w in range(4):
+        f.cell(0, 44 + 28 * w, 168, 28, "w 0: 4 of 16 rows" if w == 0 else f"w {w}: no rows", None if w else WARPS[0], 0.35,
+               color="faint" if w else "text", size=SMALL, dashed=w > 0)
+        x = 236 + 42 * w
+        f.cell(x, 44, 42, 28, f"w {w}", WARPS[w], 0.35, size=SMALL)
+        f.arrow((x + 21, 74), (x + 21, 92))
+        f.cell(x, 94, 42, 26, "m l O", WARPS[w], 0.2, size=SMALL)
+        f.arrow((x + 21, 122), (x + 21, 140))
+    f.cell(236, 142, 168, 26, "one merge, after the loop", "faint", 0.12, size=SMALL)
+    f.lines(0, 180, ["Warp 0 computes; the others", "only copy, and wait for it."], size=SMALL)
+    f.lines(236, 192, ["All warps compute the same", "rows, with their own m, l, O."], size=SMALL)
+
+
+@figure("14-last-block", "Four blocks that share a query tile, and their counter: a schematic time line")
+def last_block(f):
+    left, unit = 60, 31
+    for block, (keys, *more) in enumerate(((4,), (5.2,), (3,), (6, ("merge", 2.4, "green")))):
+        time_line(f, left, unit, 6 + 30 * block, f"block {block}", "shared",
+                  (("keys", keys, "shared"), ("part", 1.3, "own"), ("count", 1.5, "pink"), *more))
+    time_line(f, left, unit, 130, "counter", "text", [(words, length, "grid") for words, length in (
+        ("0", 5.8), ("1", 1), ("2", 1.2), ("3", 0.8), ("0", 2.4))])
+    f.note(178, "Schematic, not measured. A block counts when its part is written. The one that finds 3, of 4 blocks, is the last: it "
+           "sees all four parts and merges them. The counter has wrapped to 0, as the next launch needs it.")
+
+
 @figure("10s-stream-k", "Six query tiles on four places: whole tiles in waves, or even shares")
 def stream_k(f):
     tiles, length, places = 6, 8, 4
