@@ -503,7 +503,7 @@ def last_block(f):
            "sees all four parts and merges them. The counter has wrapped to 0, as the next launch needs it.")
 
 
-@figure("10s-stream-k", "Six query tiles on four places: whole tiles in waves, or even shares")
+@figure("10s-stream-k", "Six query tiles on four SMs: whole tiles in waves, or even shares")
 def stream_k(f):
     tiles, length, places = 6, 8, 4
     tints = ["faint", "text", *WARPS]
@@ -513,10 +513,10 @@ def stream_k(f):
         f.cell(left + unit * start, y + 24 * place, unit * (last - first), 20, f"tile {tile}", tints[tile], 0.35,
                size=SMALL)
 
-    for y, title in ((26, "a block for each query tile: two waves"), (172, "even shares: as many blocks as places")):
+    for y, title in ((26, "a block for each query tile: two waves"), (172, "even shares: as many blocks as SMs")):
         f.text(0, y - 10, title, bold=True)
         for place in range(places):
-            f.text(0, y + 24 * place + 15, f"place {place}", "faint", SMALL)
+            f.text(0, y + 24 * place + 15, f"SM {place}", "faint", SMALL)
     for tile in range(tiles):
         bar(26, tile % places, length * (tile // places), tile, 0, length)
     for place in (2, 3):
@@ -530,7 +530,7 @@ def stream_k(f):
     f.line((left + unit * 16, 20), (left + unit * 16, 126), color="text", dashed=True)
     f.text(left + unit * 16, 142, "16 key tiles", anchor="end", size=SMALL)
     f.text(left + unit * 12, 288, "12 key tiles", anchor="end", size=SMALL)
-    f.note(310, "Each query tile visits 8 key tiles. Query tiles 2 to 5 stay whole. The key tiles of 0 and 1 are cut "
+    f.note(310, "An SM holds one block here. Each query tile visits 8 key tiles. Query tiles 2 to 5 stay whole. The key tiles of 0 and 1 are cut "
            "into four equal shares, which start first; each of these two is merged from two parts.")
 
 
@@ -684,9 +684,9 @@ def order(f):
     head_by_head = [(h, i) for h in range(heads) for i in range(1, tiles + 1)]
     longest_first = [(h, i) for i in range(tiles, 0, -1) for h in range(heads)]
     for y, title, blocks in ((14, "24: head by head", head_by_head), (142, "25: the longest first", longest_first)):
-        in_order(f, y, title, blocks, 5, 62, 28, "places")
+        in_order(f, y, title, blocks, 5, 62, 28, "SMs")
     f.note(266, "Three heads (colours) with five query tiles each; under a mask query tile i takes i units of time. "
-           "Each block starts at the first free place. Both orders do 45 units of work on 5 places: 9 is the least.")
+           "Each block starts on the first free SM. Both orders do 45 units of work on 5 SMs: 9 is the least.")
 
 
 @figure("26-ring", "The two slots of K: when they are full, and when they are empty")
