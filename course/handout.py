@@ -24,7 +24,7 @@ FOLDERS = "harness", "course", "explorer", "simt", "reference", "docs/plots", ".
 def hidden_stages(stages, exercises):
     """The gradients' kernels, which have no parent among the algorithm's, are made of its tiles."""
     hidden = {e["number"] for e in exercises}
-    of_the_algorithm = any(e["part"] == 0 for e in exercises)
+    of_the_algorithm = any(e["core"] for e in exercises)
     for stage in stages:  # parents come before their children
         if stage["parent"] in hidden or (stage["parent"] < 0 and stage["backward"] and of_the_algorithm):
             hidden.add(stage["number"])

@@ -33,7 +33,7 @@ Document run(const HandoutOptions& options) {
         if (e.parent < 0) throw BadUsage(fmt::format("{} has no parent to start from", e.folder()));
         request["exercises"].push_back({{"number", e.number},
                                         {"folder", e.folder()},
-                                        {"part", part_of(e.number)},
+                                        {"core", part_of(e.number) == 0},
                                         {"parent", e.parent},
                                         {"change", e.change},
                                         {"complaint", e.complaint},

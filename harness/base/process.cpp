@@ -79,8 +79,6 @@ std::string last_line(std::string text) {
     return text.substr(text.rfind('\n') + 1);
 }
 
-constexpr std::size_t longest_line = 1 << 26;
-
 }  // namespace
 
 double processor_s() {
@@ -134,7 +132,7 @@ void Coprocess::write_line(const std::string& line) {
     }
 }
 
-std::string Coprocess::read_line(double limit_s) {
+std::string Coprocess::read_line(double limit_s, std::size_t longest) {
     using Clock = std::chrono::steady_clock;
     const auto deadline = Clock::now() + std::chrono::duration<double>(limit_s);
     for (;;) {
@@ -143,7 +141,7 @@ std::string Coprocess::read_line(double limit_s) {
             unread_.erase(0, end + 1);
             return line;
         }
-        if (unread_.size() > longest_line) throw CannotRun(name_ + " writes a line without end");
+        if (unread_.size() > longest) throw CannotRun(name_ + " writes a line without end");
         const std::chrono::duration<double, std::milli> left = deadline - Clock::now();
         if (left.count() <= 0) throw CannotRun(fmt::format("{} did not answer for {:g} s", name_, limit_s));
         pollfd waiting{socket_, POLLIN, 0};
@@ -172,7 +170,7 @@ std::vector<std::string> python_command(const std::string& path) {
 std::string ask_python(const std::string& path, const std::string& request) {
     Coprocess program(python_command(path));
     program.write_line(request);
-    return program.read_line(std::numeric_limits<int>::max() / 1000);
+    return program.read_line(std::numeric_limits<int>::max() / 1000, std::size_t{1} << 30);
 }
 
 }  // namespace ladder

@@ -37,8 +37,8 @@ class Coprocess {
     void write_line(const std::string& line);
 
     /// The next line that it writes. Throws CannotRun if it ends first, with the last thing it said on
-    /// standard error, or if the line takes longer than `limit_s` seconds.
-    std::string read_line(double limit_s);
+    /// standard error, or if the line takes longer than `limit_s` seconds or has more than `longest` bytes.
+    std::string read_line(double limit_s, std::size_t longest = 1 << 20);
 
   private:
     std::string how_it_ended();
