@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("docs/publish", "tests", "harness/time")]
 sys.dont_write_bytecode = True
 
 import counters  # noqa: E402
