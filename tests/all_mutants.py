@@ -20,28 +20,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
-from kernel_text import Kernel, tokens_of  # noqa: E402
+from kernel_text import Kernel, mutant_in, tokens_of  # noqa: E402
 
 OPENS, CLOSES = {"(": ")", "[": "]", "{": "}"}, (")", "]", "}")
 EXPRESSION, STATEMENTS, NONE = range(3)  # how a change is put next to what it changes
 BEFORE = set("( [ { , ; } = return else += -= *= /= |= &= %= ^= <<= >>=".split())
 AFTER = {")", "]", "}", ",", ";"}
 KINDS = set("const auto int float bool unsigned constexpr static using template struct static_assert".split())
-# Reads the number when the library is loaded. Nothing of it is the kernel's: it is neither checked nor counted.
-PRELUDE = """#include <cstdio>
-namespace {
-__attribute__((no_sanitize("thread"))) int read_chosen_mutant() {
-    int number = -1;
-    if (std::FILE* file = std::fopen("CHOSEN", "r")) {
-        if (std::fscanf(file, "%d", &number) != 1) number = -1;
-        std::fclose(file);
-    }
-    return number;
-}
-const int chosen_mutant = read_chosen_mutant();
-[[maybe_unused]] __attribute__((no_sanitize("thread"), noinline)) bool MUTANT(int n) { return chosen_mutant == n; }
-}  // namespace
-"""
 
 
 def is_complete(texts):
@@ -293,8 +278,8 @@ class AllMutants:
         return f"({text}({own}))" if unit.form == EXPRESSION else f"{{ {text}{{ {own} }} }}"
 
     def source(self, units, chosen):
-        k, text, after = self.k, "", 0
-        shift = PRELUDE.count("\n") + 1
+        k, text, after, prelude = self.k, "", 0, mutant_in(chosen)
+        shift = prelude.count("\n") + 1
         for unit in units:
             at = k.tokens[unit.first].at if unit.first < len(k.tokens) else len(k.source)
             text += k.source[after:at]
@@ -306,7 +291,7 @@ class AllMutants:
         text += k.source[after:]
         # The kernel's own first header comes before all else, as a compiler may have it precompiled.
         head = text.index("\n", text.index("#include")) + 1
-        return text[:head] + PRELUDE.replace("CHOSEN", chosen) + text[head:]
+        return text[:head] + prelude + text[head:]
 
     def leave_out(self, units, errors):
         """Whether anything of the units is left out, by what a compiler said of their source."""
