@@ -8,10 +8,12 @@ namespace {
 using namespace ladder;
 
 #include "stages/65_hopper_windows/types.cuh"
-#include "stages/65_hopper_windows/softmax.cuh"
-#include "stages/65_hopper_windows/attention.cuh"
+
 #include "stages/65_hopper_windows/ranges.cuh"
+#include "stages/65_hopper_windows/softmax.cuh"
 #include "stages/65_hopper_windows/window.cuh"
+
+#include "stages/65_hopper_windows/attention.cuh"
 
 using Windows = Types<Ranges<Window>>;
 

@@ -81,7 +81,6 @@ struct Ranges {
 template <class A, class B>
 struct Both {
     __device__ static Range keys_of(const Problem& p, int row) {
-        const Range a = A::keys_of(p, row), b = B::keys_of(p, row);
-        return {max(a.begin, b.begin), min(a.end, b.end)};
+        return A::keys_of(p, row).common(B::keys_of(p, row));
     }
 };
