@@ -71,18 +71,19 @@ struct TileOrder {
 template <class T, int d, class Types, int panels>
 __device__ void write_rows(const Problem& packed, const typename Types::Place& place, const Problem& p,
                            const TensorMap& map, int b, int h, int first_row, T (&O_tile)[panels][16][64],
-                           const float (&O)[d / 2], const float (&m)[2], const float (&lane_l)[2]) {
+                           const float (&O)[d / 2], const float (&lane_m)[2], const float (&lane_l)[2]) {
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     float inverse_l[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        float l = lane_l[r];
+        float l = lane_l[r], m = lane_m[r];
         l += __shfl_xor_sync(~0u, l, 1);
         l += __shfl_xor_sync(~0u, l, 2);
-        inverse_l[r] = l == 0.0f ? 0.0f : Types::Dropout::inverse(packed, l);
+        const float factor = Types::Sink::add(packed, h, m, l);
+        inverse_l[r] = l == 0.0f ? 0.0f : factor * Types::Dropout::inverse(packed, l);
         const int row = first_row + 16 * warp + lane / 4 + 8 * r;
         float* L = packed.L + (std::int64_t{b} * packed.H + h) * packed.Nq + place.first_row + row;
-        if (row < p.Nq && lane % 4 == 0) store(L, (m[r] + log2f(l)) * ln_2);
+        if (row < p.Nq && lane % 4 == 0) store(L, (m + log2f(l)) * ln_2);
     }
 #pragma unroll
     for (int panel = 0; panel < d / 64; panel += panels) {
@@ -268,8 +269,7 @@ __global__ void __launch_bounds__(Sizes<d, Types>::threads, 1)
         };
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 4];
-        bool seen[2] = {};  // has the row seen a key?
-        Types::Sink::begin(p, h, m, l, seen);
+        bool seen[2] = {};                 // has the row seen a key?
         const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
 #pragma unroll
             for (int n = 0; n < pieces; ++n) {
