@@ -382,8 +382,9 @@ void launch_attention(const Problem& p, void* taken) {
         maps.K[c] = map(p.K), maps.V[c] = map(p.V);
     }
     const int Tr = Types::Place::tiles(p, Tile::Br), heads = p.B * p.H;
-    const double KV_bytes = 4.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
-    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));
+    // As many heads as have 16 MB of K and V together; their keys are those of a group of query heads.
+    const std::int64_t L2 = (std::int64_t{16} << 20) * p.H, KV_bytes = std::int64_t{4} * p.Nk * d * p.Hkv;
+    const int section = int(std::clamp<std::int64_t>(L2 / KV_bytes, 1, heads));
     const TileOrder order = {
         Tr, heads, section, Tr * heads, Types::Mask::longest_first(p), static_cast<unsigned*>(taken)};
     const dim3 grid(std::min(p.sm_count, order.total));
