@@ -280,12 +280,9 @@ Document Mask::document_of(int row) const {
 }
 
 bool Mask::keeps(int row, int key) const {
-    if (documents.empty()) return dropout.keeps(row, key);
     const Document own = document_of(row);
     Dropout of_document = dropout;
-    of_document.batch =
-        static_cast<int>(std::count_if(documents.begin(), documents.end(),
-                                       [&](const Document& document) { return document.end_row <= row; }));
+    of_document.batch += own.first_row;
     return of_document.keeps(row - own.first_row, key - own.first_key);
 }
 

@@ -4,7 +4,7 @@
 
 /// Rows first_row .. first_row + Nq - 1 of the packed sequence, and keys first_key .. first_key + Nk - 1
 struct alignas(16) Document {
-    int first_row, Nq, first_key, Nk, number;
+    int first_row, Nq, first_key, Nk;
 
     /// The numbers of document k begin with rows[k] / Br + k: that leaves room for all of its tiles, wherever
     /// it begins.
@@ -14,7 +14,7 @@ struct alignas(16) Document {
 
     /// The document of number `tile`, which becomes that in the document, if it has so many rows.
     __device__ bool find(const Problem& p, int Br, TileIndex& tile) {
-        *this = {0, p.Nq, 0, p.Nk, tile.batch};
+        *this = {0, p.Nq, 0, p.Nk};
         if (p.documents.count > 0) {
             int k = 0, end = p.documents.count;
             while (k + 1 < end) {  // k's first number is at most this one, that of `end` is larger
@@ -22,14 +22,14 @@ struct alignas(16) Document {
                 (load(p.documents.rows + middle) / Br + middle <= tile.tile ? k : end) = middle;
             }
             const int *rows = p.documents.rows + k, *keys = p.documents.keys + k;
-            first_row = load(rows), first_key = load(keys), number = k;
+            first_row = load(rows), first_key = load(keys);
             Nq = load(rows + 1) - first_row, Nk = load(keys + 1) - first_key;
             tile.tile -= first_row / Br + k;
         }
         return tile.tile * Br < Nq;
     }
 
-    __device__ int entry(int) const { return number; }
+    __device__ int entry(int batch) const { return batch + first_row; }  // a batch of its own for dropout
 
     /// A document as a problem of its own, whose rows and keys are counted from its first.
     __device__ Problem problem_of(Problem packed) const {
