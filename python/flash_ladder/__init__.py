@@ -216,7 +216,7 @@ def default_stage(shape: Sequence[int], *, causal: bool = False, window: Optiona
     with a window or other features, which are verify()'s, the last rung of those that take them and little else.
     """
     sizes = [_arguments.whole("a size", size) for size in _arguments.sizes(shape)]
-    options = " ".join(_arguments.mask_options(causal, window, **features))
+    options = " ".join(_arguments.options(causal, window, **features))
     return _core.default_stage(not _arguments.flag("backward", backward), sizes, options, _arguments.backend_of(backend))
 
 

@@ -149,14 +149,23 @@ def reals(name, x, axes):
     return numpy.require(x, requirements=["C", "ALIGNED"])
 
 
-def options(cu_seqlens_q=None, cu_seqlens_k=None, dropout_p=0.0, seed=0, seqused=None, page_size=None, **others):
-    """What a problem has besides its shape and the masks that every shape can have, as `lab verify` takes it."""
+def options(causal, window, cu_seqlens_q=None, cu_seqlens_k=None, dropout_p=0.0, seed=0, seqused=None, page_size=None,
+            **others):
+    """The mask and features of a problem, as `lab verify` takes them."""
+    words = ["--causal"] if flag("causal", causal) else []
+    if window is not None:
+        words.append("--window {},{}".format(*window_of(window)))
     for name, x in others.items():
-        if name not in ARGUMENTS:
-            raise TypeError(f"there is no argument '{name}'")
-        if (example := ARGUMENTS[name].example) and x is not None and not isinstance(x, str):
+        kind, _, option, example, _ = ARGUMENTS.get(name, (None,) * 5)
+        if not option:
+            raise TypeError(f"a problem has no {name}")
+        if x is None:
+            continue
+        if example and not isinstance(x, str):
             raise TypeError(f"{name} is {x!r}; expected the name of a pattern, such as '{example}'")
-    words = []
+        if not example and (x := whole(name, x) if kind == "integer" else number(name, x)) == 0:
+            continue
+        words.append(f"{option} {x}")
     if cu_seqlens_q is not None or cu_seqlens_k is not None:
         rows = _lengths("cu_seqlens_q", cu_seqlens_q)
         keys = rows if cu_seqlens_k is None else _lengths("cu_seqlens_k", cu_seqlens_k)
@@ -175,12 +184,6 @@ def options(cu_seqlens_q=None, cu_seqlens_k=None, dropout_p=0.0, seed=0, seqused
         if (size := whole("page_size", page_size)) < 1:
             raise ValueError(f"page_size is {size}; expected a power of two up to 65536")
         words.append(f"--page-size {size}")
-    for name, x in others.items():
-        kind, _, option, *_ = ARGUMENTS[name]
-        if x is not None and not isinstance(x, str):
-            x = whole(name, x) if kind == "integer" else number(name, x)
-        if x:
-            words.append(f"{option} {x}")
     return words
 
 
@@ -190,14 +193,6 @@ def _lengths(name, x):
     if begin.ndim != 1 or len(begin) < 2 or begin[0] != 0:
         raise ValueError(f"{name} is {x!r}; expected 0 and the end of each document")
     return [int(end) - int(first) for first, end in zip(begin, begin[1:])]
-
-
-def mask_options(causal, window, **features):
-    """A mask, and features, as `lab verify` takes them."""
-    words = ["--causal"] if flag("causal", causal) else []
-    if window is not None:
-        words.append("--window {},{}".format(*window_of(window)))
-    return words + options(**features)
 
 
 def case(shape, causal, window, dtype, scale=None, **features):
@@ -210,7 +205,7 @@ def case(shape, causal, window, dtype, scale=None, **features):
     words = [f"--shape {','.join(map(str, sizes(shape)))} --dtype {dtype}"]
     if scale is not None:
         words.append(f"--scale {scale_of(scale)}")
-    return " ".join(words + mask_options(causal, window, **features))
+    return " ".join(words + options(causal, window, **features))
 
 
 def require_cache(q, k, v, paged):

@@ -141,51 +141,44 @@ Tensor narrowed(const Tensor& x, const Tensor& like) {
     return narrow;
 }
 
-/// What a call is given besides its tensors: names, in this order, of arrays, integers and reals. One name
-/// may be that of several integers.
+/// What a call is given besides its tensors: arrays, integers and reals, and the names of all of these in
+/// this order. Several integers may have one name.
 struct Named {
     bool causal;
-    std::vector<Tensor> arrays;
-    std::vector<std::int64_t> integers;
-    std::vector<double> reals;
-    std::vector<std::string> names;
+    at::TensorList arrays;
+    c10::SymIntArrayRef integers;
+    at::ArrayRef<double> reals;
+    Names names;
 
-    Named(bool causal, at::TensorList arrays, c10::SymIntArrayRef integers, at::ArrayRef<double> reals,
-          const Names& names)
-        : causal(causal), arrays(arrays.vec()), reals(reals.vec()), names(names.vec()) {
-        for (const c10::SymInt& integer : integers)
-            this->integers.push_back(integer.guard_int(__FILE__, __LINE__));
+    bool has(std::string_view name) const {
+        const auto is = [&](const std::string& one) { return one == name; };
+        return std::any_of(names.begin(), names.end(), is);
+    }
+
+    /// As stages take it; kernels read the arrays in `kept`. Numbers in the host's memory are checked first,
+    /// and then copied to where Q is; those on a GPU are not read, as that would wait for it.
+    Mask on_device_of(const Tensor& Q, const Tensor& K, std::vector<Tensor>& kept) const {
         const std::size_t count = arrays.size() + integers.size() + reals.size();
         TORCH_CHECK_VALUE(names.size() == count, "there are ", names.size(), " names of ", count,
                           " arrays and numbers");
-    }
-
-    bool has(std::string_view name) const {
-        return std::find(names.begin(), names.end(), name) != names.end();
-    }
-
-    /// As stages take it. Numbers in the host's memory are checked first, and then copied to where Q is;
-    /// those on a GPU are not read, as that would wait for it.
-    Mask on_device_of(const Tensor& Q, const Tensor& K) {
-        for (std::size_t i = 0; i < arrays.size(); ++i) {
-            Tensor& x = arrays[i];
-            const std::string& name = names[i];
+        for (const Tensor& array : arrays) {
+            const std::string name = names[kept.size()];
             const bool is_real = ladder::python::argument(name).kind == ladder::Argument::Kind::float32;
-            TORCH_CHECK_VALUE(x.is_cpu() || x.device() == Q.device(), name, " is on ", x.device(),
+            TORCH_CHECK_VALUE(array.is_cpu() || array.device() == Q.device(), name, " is on ", array.device(),
                               " and Q on ", Q.device(), ": they must agree");
-            x = (is_real ? x : as_int32(name, x)).contiguous();
+            const Tensor& x = kept.emplace_back((is_real ? array : as_int32(name, array)).contiguous());
             const auto type = is_real ? at::kFloat : at::kInt;
             TORCH_CHECK_TYPE(x.scalar_type() == type, name, " is ", dtype_name(x), "; expected ",
                              dtype_name(type));
         }
-        const Mask mask = as_they_are(Q, K);
+        const Mask mask = as_they_are(Q, K, kept);
         bool moved = false;
-        for (Tensor& x : arrays) {
+        for (Tensor& x : kept) {
             if (x.device() == Q.device()) continue;
             x = x.to(Q.device(), /*non_blocking=*/true);
             moved = true;
         }
-        return moved ? as_they_are(Q, K) : mask;
+        return moved ? as_they_are(Q, K, kept) : mask;
     }
 
   private:
@@ -200,12 +193,13 @@ struct Named {
         return small;
     }
 
-    Mask as_they_are(const Tensor& Q, const Tensor& K) const {
+    Mask as_they_are(const Tensor& Q, const Tensor& K, const std::vector<Tensor>& kept) const {
         ladder::Given given{causal, four(Q.sizes()), four(K.sizes())};
         std::size_t i = 0;
-        for (const Tensor& x : arrays)
+        for (const Tensor& x : kept)
             given.arrays.emplace_back(names[i++], ladder::Array{address(x), x.sizes().vec(), x.is_cpu()});
-        for (const std::int64_t number : integers) given.integers.emplace_back(names[i++], number);
+        for (const c10::SymInt& number : integers)
+            given.integers.emplace_back(names[i++], number.guard_int(__FILE__, __LINE__));
         for (const double number : reals) given.reals.emplace_back(names[i++], number);
         return ladder::python::mask_of(std::move(given));
     }
@@ -228,11 +222,12 @@ ladder::python::Kernel& kernel_for(bool forward, Word stage, const std::string& 
 /// RuntimeError whose text begins with its name.
 template <class Call>
 void with_kernel(bool forward, Word stage, c10::string_view backend, const Tensor& Q, const Tensor& K,
-                 const Tensor& V, Named given, const Call& call) {
+                 const Tensor& V, const Named& given, const Call& call) {
     TORCH_CHECK_VALUE(Q.is_cuda() || backend != "gpu", "backend is 'gpu' and Q is in the CPU's memory");
     try {
         const c10::DeviceGuard on_its_device(Q.device());
-        const Mask mask = given.on_device_of(Q, K);
+        std::vector<Tensor> kept;
+        const Mask mask = given.on_device_of(Q, K, kept);
         Axes of_Q = four(Q.sizes()), of_K = mask.keys(of_Q, four(K.sizes()));
         const Axes of_V = mask.keys(of_Q, four(V.sizes()));
         auto& kernel =
@@ -350,34 +345,31 @@ const auto& dispatched(const char* name) {
 }
 
 /// attention() without gradients.
-std::tuple<Tensor, Tensor> below_autograd(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
-                                          at::TensorList arrays, c10::SymIntArrayRef integers,
-                                          at::ArrayRef<double> reals, Names names, Scale scale, Word stage,
-                                          Word backward_stage, c10::string_view backend) {
+std::tuple<Tensor, Tensor> below_autograd(const Tensor& Q, const Tensor& K, const Tensor& V,
+                                          const Named& given, Scale scale, Word stage, Word backward_stage,
+                                          c10::string_view backend) {
     const at::AutoDispatchBelowADInplaceOrView below;
     return dispatched<decltype(attention)>("flash_ladder::attention")
-        .call(Q, K, V, causal, arrays, integers, reals, std::move(names), scale, stage, backward_stage,
-              backend);
+        .call(Q, K, V, given.causal, given.arrays, given.integers, given.reals, given.names, scale, stage,
+              backward_stage, backend);
 }
 
 struct Attention : torch::autograd::Function<Attention> {
     using Rest = std::tuple<bool, std::vector<double>, Names, Scale, std::optional<std::string>, std::string>;
+    static constexpr std::size_t arguments = 8;    // of below_autograd()
     static constexpr std::size_t first_array = 5;  // of the tensors that are saved
-    static constexpr std::size_t others = 8;       // arguments that are neither tensors nor arrays
 
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const Tensor& Q,
-                                                  const Tensor& K, const Tensor& V, bool causal,
-                                                  at::TensorList arrays, c10::SymIntArrayRef integers,
-                                                  at::ArrayRef<double> reals, Names names, Scale scale,
-                                                  Word stage, Word backward_stage, c10::string_view backend) {
-        const auto [O, L] = below_autograd(Q, K, V, causal, arrays, integers, reals, names, scale, stage,
-                                           backward_stage, backend);
+                                                  const Tensor& K, const Tensor& V, const Named& given,
+                                                  Scale scale, Word stage, Word backward_stage,
+                                                  c10::string_view backend) {
+        const auto [O, L] = below_autograd(Q, K, V, given, scale, stage, backward_stage, backend);
         torch::autograd::variable_list saved{Q, K, V, O, L};
-        saved.insert(saved.end(), arrays.begin(), arrays.end());
+        saved.insert(saved.end(), given.arrays.begin(), given.arrays.end());
         ctx->save_for_backward(std::move(saved));
-        ctx->saved_data["integers"] = integers;
-        ctx->saved_data["rest"] =
-            Rest(causal, reals.vec(), std::move(names), scale, text(backward_stage), std::string(backend));
+        ctx->saved_data["integers"] = given.integers;
+        ctx->saved_data["rest"] = Rest(given.causal, given.reals.vec(), given.names, scale,
+                                       text(backward_stage), std::string(backend));
         ctx->mark_non_differentiable({L});
         ctx->set_materialize_grads(false);  // no kernel that fills a gradient of L with zeros
         return {O, L};
@@ -385,16 +377,16 @@ struct Attention : torch::autograd::Function<Attention> {
 
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                    const torch::autograd::variable_list& gradients) {
-        const auto saved = ctx->get_saved_variables();
-        const at::TensorList arrays = at::TensorList(saved).slice(first_array);
-        torch::autograd::variable_list of_arguments(3 + arrays.size() + others);
+        torch::autograd::variable_list of_arguments(arguments);
         if (!gradients[0].defined()) return of_arguments;
+        const auto saved = ctx->get_saved_variables();
         const auto integers = ctx->saved_data["integers"].toSymIntVector();
         const auto [causal, reals, names, scale, stage, backend] = ctx->saved_data["rest"].to<Rest>();
         std::tie(of_arguments[0], of_arguments[1], of_arguments[2]) =
             dispatched<decltype(attention_backward)>("flash_ladder::attention_backward")
-                .call(saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0], causal, arrays,
-                      integers, reals, names, scale, stage ? Word(*stage) : Word(), backend);
+                .call(saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0], causal,
+                      at::TensorList(saved).slice(first_array), integers, reals, names, scale,
+                      stage ? Word(*stage) : Word(), backend);
         return of_arguments;
     }
 };
@@ -409,7 +401,8 @@ std::tuple<Tensor, Tensor> with_gradients(const Tensor& Q, const Tensor& K, cons
                                     "forward mode");
     }
     const auto call = [&](const auto& f) {
-        return f(Q, K, V, causal, arrays, integers, reals, names, scale, stage, backward_stage, backend);
+        return f(Q, K, V, Named{causal, arrays, integers, reals, names}, scale, stage, backward_stage,
+                 backend);
     };
     if (!at::GradMode::is_enabled() || !(Q.requires_grad() || K.requires_grad() || V.requires_grad()))
         return call(below_autograd);

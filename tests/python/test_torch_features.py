@@ -1,5 +1,6 @@
 """Masks, dropout and caches in PyTorch. What they mean is checked in test_features.py, on NumPy's arrays."""
 
+import inspect
 import re
 
 import numpy as np
@@ -22,6 +23,19 @@ def mask(causal=False, arrays=(), integers=(), reals=()):
     names, values = zip(*arrays, *integers, *reals) if (arrays or integers or reals) else ((), ())
     first, last = len(arrays), len(arrays) + len(integers)
     return causal, list(values[:first]), list(values[first:last]), list(values[last:]), list(names)
+
+
+def test_the_package_has_every_argument_that_a_feature_brings():
+    """In both of its forms, which have the same."""
+    listed = {name for name, argument in flash_ladder._arguments.ARGUMENTS.items() if not argument.is_part}
+    found = set()
+    for name in "attention", "attention_backward", "decode":
+        parameters, in_torch = (inspect.signature(getattr(module, name)).parameters
+                                for module in (flash_ladder, flash_ladder.torch))
+        assert parameters.keys() == in_torch.keys() - {"backward_stage"}
+        assert all(in_torch[word].default == one.default for word, one in parameters.items())
+        found |= parameters.keys()
+    assert {"window", "seqused", "k_scale"} <= listed <= found
 
 
 def test_operators_pass_opcheck():
