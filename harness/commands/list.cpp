@@ -260,7 +260,7 @@ Document run(const ListOptions& options) {
                    {{"feature", "feature"}, {"option", "option"}, {"arguments", "of a call in Python"}});
     for (const FeatureInfo& info : all_features()) {
         std::vector<std::string> arguments;
-        for (const Argument& argument : info.arguments)
+        for (const CallArgument& argument : info.arguments)
             if (!argument.is_part) arguments.emplace_back(argument.name);
         features.add_row({info.word(), info.option, fmt::format("{}", fmt::join(arguments, " "))});
     }

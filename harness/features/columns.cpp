@@ -248,7 +248,7 @@ FeatureInfo columns_feature() {
         for (const auto& [begin, end] : hidden_rows(c, 0, 0))
             request["columns"].push_back({begin[0], end[0], begin[1], end[1]});
     };
-    info.arguments = {{"columns", Argument::Kind::int32, "column bounds"}};
+    info.arguments = {{"columns", CallArgument::Kind::int32, "column bounds"}};
     info.take = take_columns;
     info.put_on_diagonal = [](int, std::size_t, Case& c) { c.features.columns = "random"; };
     info.put_small = [](Case& c) {  // gradients are counted without them

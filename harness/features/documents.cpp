@@ -238,8 +238,8 @@ FeatureInfo documents_feature() {
     info.tell_peers = [](const Case& c, nlohmann::json& request) {
         request["documents"] = document_bounds(c);
     };
-    info.arguments = {{"cu_seqlens_q", Argument::Kind::int32, "rows of documents"},
-                      {"cu_seqlens_k", Argument::Kind::int32, "keys of documents"}};
+    info.arguments = {{"cu_seqlens_q", CallArgument::Kind::int32, "rows of documents"},
+                      {"cu_seqlens_k", CallArgument::Kind::int32, "keys of documents"}};
     info.take = take_documents;
     info.sets_sizes = true;
     info.depends_on_row = true;

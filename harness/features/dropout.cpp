@@ -58,7 +58,7 @@ FeatureInfo dropout_feature() {
     info.tell_peers = [](const Case& c, nlohmann::json& request) {
         request["dropout"] = share_of(c.features.dropout);
     };
-    info.arguments = {{"dropout_p", Argument::Kind::real}, {"seed", Argument::Kind::integer}};
+    info.arguments = {{"dropout_p", CallArgument::Kind::real}, {"seed", CallArgument::Kind::integer}};
     info.take = [](const Given& given, Problem& p, Features& f) {
         const double share = given.real("dropout_p");
         if (share == 0) return;

@@ -58,7 +58,7 @@ struct FeatureInfo {
 
     // In a call in Python
 
-    std::vector<Argument> arguments = {};
+    std::vector<CallArgument> arguments = {};
     /// Puts what is given of these into the problem, and into the features what a stage has to take. Throws
     /// BadUsage. Asked if any of them is given, in the order of the list.
     void (*take)(const Given&, Problem&, Features&) = nullptr;

@@ -11,21 +11,23 @@
 namespace ladder {
 namespace {
 
-const auto* named(const auto& given, std::string_view name) {
-    const auto found =
-        std::find_if(given.begin(), given.end(), [&](const auto& one) { return one.first == name; });
-    return found == given.end() ? nullptr : &found->second;
+/// The first of these numbers that has this name; `before` others come first. Null if there is none.
+template <class X>
+const X* named(const Given& given, const std::vector<X>& numbers, std::size_t before, std::string_view name) {
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        if (given.names[before + i] == name) return &numbers[i];
+    }
+    return nullptr;
 }
 
 }  // namespace
 
 bool Given::has(std::string_view name) const {
-    return named(arrays, name) != nullptr || named(integers, name) != nullptr ||
-           named(reals, name) != nullptr;
+    return std::ranges::find(names, name) != names.end();
 }
 
 const Array* Given::array(std::string_view name) const {
-    return named(arrays, name);
+    return named(*this, arrays, 0, name);
 }
 
 std::span<const int> Given::readable(std::string_view name) const {
@@ -35,20 +37,20 @@ std::span<const int> Given::readable(std::string_view name) const {
 }
 
 std::vector<std::int64_t> Given::list(std::string_view name) const {
-    std::vector<std::int64_t> numbers;
-    for (const auto& [own, number] : integers) {
-        if (own == name) numbers.push_back(number);
+    std::vector<std::int64_t> own;
+    for (std::size_t i = 0; i < integers.size(); ++i) {
+        if (names[arrays.size() + i] == name) own.push_back(integers[i]);
     }
-    return numbers;
+    return own;
 }
 
 std::int64_t Given::integer(std::string_view name) const {
-    const auto* number = named(integers, name);
+    const auto* number = named(*this, integers, arrays.size(), name);
     return number == nullptr ? 0 : *number;
 }
 
 double Given::real(std::string_view name) const {
-    const auto* number = named(reals, name);
+    const auto* number = named(*this, reals, arrays.size() + integers.size(), name);
     return number == nullptr ? 0 : *number;
 }
 

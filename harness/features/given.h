@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace ladder {
@@ -16,7 +15,7 @@ namespace ladder {
 using Axes = std::array<std::int64_t, 4>;
 
 /// An argument of a call in Python that a feature brings, or a part of one.
-struct Argument {
+struct CallArgument {
     /// Arrays of int32 or fp32; or numbers.
     enum class Kind : std::uint8_t { int32, float32, integer, real };
 
@@ -42,16 +41,17 @@ struct Array {
     const float* reals() const { return reinterpret_cast<const float*>(data); }
 };
 
+/// Arrays, integers and reals, and the names of all of these in this order. Several integers may have one
+/// name.
 struct Given {
     bool causal = false;
     Axes Q{}, K{};  ///< those of tensors; K may be a pool: (pages, Hkv, page_size, d)
-    std::vector<std::pair<std::string, Array>> arrays = {};
-    /// One name may have several
-    std::vector<std::pair<std::string, std::int64_t>> integers = {};
-    std::vector<std::pair<std::string, double>> reals = {};
+    std::vector<Array> arrays = {};
+    std::vector<std::int64_t> integers = {};
+    std::vector<double> reals = {};
+    std::vector<std::string> names = {};
     std::int64_t Nk = 0;  ///< of the problem; mask_of() fills it in
 
-    bool is_empty() const { return arrays.empty() && integers.empty() && reals.empty(); }
     bool has(std::string_view name) const;
     /// Null if it is not given
     const Array* array(std::string_view name) const;

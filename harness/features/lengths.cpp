@@ -147,7 +147,7 @@ FeatureInfo lengths_feature() {
     info.visible_scores = scores_of_requests;
     info.keys = keys_of_requests;
     info.tell_peers = [](const Case& c, nlohmann::json& request) { request["lengths"] = lengths_of(c); };
-    info.arguments = {{"seqused", Argument::Kind::int32, "lengths", "B"}};
+    info.arguments = {{"seqused", CallArgument::Kind::int32, "lengths", "B"}};
     info.take = [](const Given& given, Problem& p, Features& f) {
         const Array& lengths = *given.array("seqused");
         require_axes("seqused", lengths, {given.Q[0]});

@@ -131,7 +131,7 @@ FeatureInfo pages_feature() {
     info.tell_peers = [](const Case& c, nlohmann::json& request) {
         request["page_size"] = c.features.page_size;
     };
-    info.arguments = {{"block_table", Argument::Kind::int32, "block table"}};
+    info.arguments = {{"block_table", CallArgument::Kind::int32, "block table"}};
     info.keys_of_request = keys_in_pages;
     info.take = take_pages;
     info.draw = draw_pages;

@@ -314,14 +314,14 @@ FeatureInfo tiles_feature() {
     info.mask = [](const Case& c, int b, int h, reference::Mask& mask) { mask.tiles = tiles_of(c, b, h); };
     info.visible_scores = scores_of_tiles;
     info.tell_peers = tell_peers_tiles;
-    info.arguments = {{"tiles", Argument::Kind::integer}};
+    info.arguments = {{"tiles", CallArgument::Kind::integer}};
     info.take = take_tiles;
     for (const auto& [name, array] : {std::pair("full_first", "first tiles of lists"),
                                       {"full_tiles", "tiles of lists"},
                                       {"partial_first", "first tiles of lists"},
                                       {"partial_tiles", "tiles of lists"},
                                       {"bits", "bits of tiles"}})
-        info.arguments.push_back({name, Argument::Kind::int32, array, "", true});
+        info.arguments.push_back({name, CallArgument::Kind::int32, array, "", true});
     info.put_on_diagonal = [](int, std::size_t k, Case& c) {
         put_tiles(c, tile_patterns()[k % tile_patterns().size()].name);
     };

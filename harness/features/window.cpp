@@ -87,7 +87,7 @@ FeatureInfo window_feature() {
     info.tell_peers = [](const Case& c, nlohmann::json& request) {
         request["window"] = {c.features.window.left, c.features.window.right};
     };
-    info.arguments = {{"window", Argument::Kind::integer}};
+    info.arguments = {{"window", CallArgument::Kind::integer}};
     info.take = [](const Given& given, Problem& p, Features& f) {
         const auto sides = given.list("window");
         if (sides.size() != 2)

@@ -199,8 +199,8 @@ def dropout_mask(shape: Sequence[int], dropout_p: float, seed: int) -> Any:
     if len(axes) != 4 or min(axes) < 1:
         raise ValueError(f"shape is {shape!r}; expected (B, H, Nq, Nk)")
     kept = numpy.empty(axes, bool)
-    causal, _, integers, reals = _arguments.given(dropout_p=dropout_p, seed=seed)
-    _core.dropout_mask(axes, _core.mask_of(axes, axes, causal, [], integers, reals), kept.ctypes.data)
+    causal, _, *given = _arguments.given({"dropout_p": dropout_p, "seed": seed})
+    _core.dropout_mask(axes, _core.mask_of(axes, axes, causal, [], *given), kept.ctypes.data)
     return kept
 
 
@@ -271,7 +271,7 @@ class _Call:
             backend = "gpu"
         elif backend == "gpu":
             raise ValueError("backend is 'gpu' and Q is in the CPU's memory")
-        self.mask = at.mask(**mask)
+        self.mask = at.mask(mask)
         Q, K, V = (at.places[name][1] for name in tensors)
         self.axes = Q, self.mask.keys(Q, K), self.mask.keys(Q, V)
         stage = None if stage is None else str(stage)

@@ -19,6 +19,9 @@ class Argument(NamedTuple):
 
 
 ARGUMENTS = {name: Argument(*declared) for name, declared in _core.arguments().items()}
+#: Their kinds, but for those that given() takes in a way of their own
+KINDS = {name: argument.kind for name, argument in ARGUMENTS.items()}
+KINDS.update(window="window", tiles="tiles", causal="together", dropout_p="together", seed="together")
 
 
 def is_tracer(x):
@@ -74,39 +77,47 @@ def tiles_of(x):
 TILE_ARRAYS = [name for name, argument in ARGUMENTS.items() if argument.is_part]
 
 
-def given(causal=False, dropout_p=0.0, seed=None, **others):
-    """What a call is given besides its tensors, as the C++ side takes it: causal; arrays by name, as they are; and
-    (name, number) of each integer and of each real."""
-    arrays, integers, reals = {}, [], []
-    dropout_p, seed = dropout_of(dropout_p, seed)
-    if dropout_p != 0:
-        reals.append(("dropout_p", dropout_p))
-        integers.append(("seed", seed if seed < 2**63 else seed - 2**64))  # there integers have a sign
-    for name, x in others.items():
-        if x is None:
-            continue
-        kind = ARGUMENTS[name].kind
-        if name == "window":
-            integers += [(name, side) for side in window_of(x)]
-        elif name == "tiles":
-            axes, lists = tiles_of(x)
-            integers += [(name, axis) for axis in axes]
-            arrays.update(lists)
-        elif kind == "integer":
+def given(arguments):
+    """What a call is given besides its tensors, as the C++ side takes it: causal; arrays, as they are, integers and reals;
+    and the names of all of these, in this order."""
+    arrays, integers, named, reals, names = {}, [], [], [], []
+    for name, x in arguments.items():
+        kind = KINDS[name]
+        if kind == "integer":
             if (value := whole(name, x)) != 0:
-                integers.append((name, value))
+                integers.append(value)
+                named.append(name)
         elif kind == "real":
             if (value := number(name, x)) != 0:
-                reals.append((name, value))
+                reals.append(value)
+                names.append(name)
+        elif x is None or kind == "together":
+            continue
+        elif kind == "window":
+            integers += window_of(x)
+            named += name, name
+        elif kind == "tiles":
+            axes, lists = tiles_of(x)
+            integers += axes
+            named += [name] * len(axes)
+            arrays.update(lists)
         else:
             arrays[name] = x
-    return flag("causal", causal), arrays, integers, reals
+    dropout_p, seed = dropout_of(arguments.get("dropout_p", 0.0), arguments.get("seed"))
+    if dropout_p != 0:
+        integers.append(seed if seed < 2**63 else seed - 2**64)  # there integers have a sign
+        named.append("seed")
+        reals.append(dropout_p)
+        names.append("dropout_p")
+    return flag("causal", arguments.get("causal", False)), arrays, integers, reals, [*arrays, *named, *names]
 
 
 def axes_for_all(name, q, k):
     """The axes of an array of which one number may be that of all, for Q and K of these axes; None if none may."""
-    sizes = {"B": q[0], "H": q[1], "Hkv": k[1]}
-    return tuple(sizes[size] for size in ARGUMENTS[name].axes.split()) or None
+    if not (sizes := ARGUMENTS[name].axes):
+        return None
+    known = {"B": q[0], "H": q[1], "Hkv": k[1]}
+    return tuple(known[size] for size in sizes.split())
 
 
 def is_integers(x):

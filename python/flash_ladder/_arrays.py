@@ -157,15 +157,15 @@ class Placed:
             raise ValueError("the arrays are on different devices: they must agree")
         self.on_gpu = devices.pop()[0]
 
-    def mask(self, **given):
+    def mask(self, arguments):
         """What the call is given besides tensors, as the C++ side takes it. Numbers in the CPU's memory are checked; those
         on a GPU it would take a wait to read."""
-        causal, arrays, integers, reals = _arguments.given(**given)
+        causal, arrays, *rest = _arguments.given(arguments)
         numbers = {name: self._numbers(name, x) for name, x in arrays.items()}
         while True:
             self.numbers = {name: x for name, (x, _) in numbers.items()}  # which live as long as this
-            places = [(name, *place) for name, (_, place) in numbers.items()]
-            mask = _core.mask_of(*self.axes, causal, places, integers, reals)
+            places = [place for _, place in numbers.values()]
+            mask = _core.mask_of(*self.axes, causal, places, *rest)
             if not self.on_gpu or not any(on_host for *_, on_host in places):
                 return mask
             numbers = {name: self._numbers(name, self.library.uploaded(x, self.first))
@@ -182,7 +182,7 @@ class Placed:
         import numpy
         if is_torch(x):
             raise TypeError(f"Q is {kind(self.first)} and {name} is {kind(x)}: they must agree")
-        is_real = _arguments.ARGUMENTS[name].kind == "float32"
+        is_real = _arguments.KINDS[name] == "float32"
         axes = _arguments.axes_for_all(name, *self.axes)
         is_number = getattr(x, "ndim", 0) == 0
         if _arguments.is_integers(x) or (is_real and is_number):

@@ -84,10 +84,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
     else:
         q, k, v = _eight_bits.in_bf16({"Q": q, "K": k, "V": v},
                                       {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}, stage)
+    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
+                tiles=tiles, dropout_p=dropout_p, seed=seed)
     try:
-        o, lse = _attention(q, k, v, *_given(q, k, causal=causal, window=window, cu_seqlens_q=cu_seqlens_q,
-                                             cu_seqlens_k=cu_seqlens_k, columns=columns, tiles=tiles,
-                                             dropout_p=dropout_p, seed=seed),
+        o, lse = _attention(q, k, v, *_given(q, k, mask),
                             _arguments.scale_of(scale), _word(stage), _word(backward_stage),
                             _arguments.backend_of(backend))
     except RuntimeError as error:
@@ -103,11 +103,11 @@ def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, 
                        backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV of tensors: see flash_ladder.attention_backward."""
     _require_tensors(Q=q, K=k, V=v, O=o, L=lse, dO=do)
+    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
+                tiles=tiles, dropout_p=dropout_p, seed=seed)
     try:
         return _attention_backward(
-            q, k, v, o, lse, do, *_given(q, k, causal=causal, window=window, cu_seqlens_q=cu_seqlens_q,
-                                         cu_seqlens_k=cu_seqlens_k, columns=columns, tiles=tiles,
-                                         dropout_p=dropout_p, seed=seed),
+            q, k, v, o, lse, do, *_given(q, k, mask),
             _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
@@ -127,9 +127,9 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Sca
     _eight_bits.require_cache({"k_cache": k_cache, "v_cache": v_cache}, {"k_scale": k_scale, "v_scale": v_scale})
     tensors = _autocast(q, k_cache, v_cache) if k_scale is None else (*_autocast(q), k_cache, v_cache)
     q, k, v = (x.transpose(1, 2) for x in tensors)
+    mask = dict(causal=causal, k_scale=k_scale, v_scale=v_scale, block_table=block_table, seqused=seqused, prefix=prefix)
     try:
-        o, lse = _decode(q, k, v, *_given(q, k, causal=causal, k_scale=k_scale, v_scale=v_scale,
-                                          block_table=block_table, seqused=seqused, prefix=prefix),
+        o, lse = _decode(q, k, v, *_given(q, k, mask),
                          _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
@@ -192,34 +192,38 @@ def _autocast(*tensors):
     return [x.to(torch.get_autocast_dtype(device)) for x in tensors]
 
 
-def _given(q, k, **arguments):
+def _given(q, k, arguments):
     """What a call is given besides q and k and the like, as the operators take it: causal; arrays, integers and reals; and
     the names of all of these, in this order."""
-    causal, arrays, integers, reals = _arguments.given(**arguments)
-    if not arrays and not integers and not reals:
-        return causal, [], [], [], []
-    return (causal, [_array(name, x, q, k) for name, x in arrays.items()], [x for _, x in integers],
-            [x for _, x in reals], [*arrays, *(name for name, _ in (*integers, *reals))])
+    causal, arrays, *rest = _arguments.given(arguments)
+    return causal, [_array(name, x, q, k) for name, x in arrays.items()], *rest
 
 
 def _array(name, x, q, k):
     """A tensor, which the operators check. Where one number may be that of all it is expanded; reals are then where q
     is."""
-    axes = _arguments.axes_for_all(name, q.shape, k.shape)
     if isinstance(x, Tensor) and x.dim() > 0:
         return x
-    if _arguments.ARGUMENTS[name].kind == "float32":
+    axes = _arguments.axes_for_all(name, q.shape, k.shape)
+    if _arguments.KINDS[name] == "float32":
         if isinstance(x, Tensor) and x.dtype == torch.float32:
             return x.expand(axes)
         if isinstance(x, (list, tuple)):
             return torch.from_numpy(_arguments.reals(name, x, axes))
         return torch.full(axes, _arguments.number(name, x), dtype=torch.float32, device=q.device)
-    if not isinstance(x, Tensor):
-        if not _arguments.is_integers(x):
-            raise TypeError(f"{name} is {_arrays.kind(x)}; expected torch.Tensor, or integers of Python's or NumPy's")
-        # A graph has tensors alone.
-        x = torch.as_tensor(x) if torch.compiler.is_compiling() else torch.from_numpy(_arguments.integers(name, x))
-    return x.expand(axes) if axes and x.dim() == 0 else x
+    numbers = _integers(name, x)
+    return numbers.expand(axes) if axes and numbers.dim() == 0 else numbers
+
+
+def _integers(name, x):
+    """The same of integers, or None."""
+    if x is None or isinstance(x, Tensor):
+        return x
+    if not _arguments.is_integers(x):
+        raise TypeError(f"{name} is {_arrays.kind(x)}; expected torch.Tensor, or integers of Python's or NumPy's")
+    if torch.compiler.is_compiling():  # a graph has tensors alone
+        return torch.as_tensor(x)
+    return torch.from_numpy(_arguments.integers(name, x))
 
 
 def _word(stage):

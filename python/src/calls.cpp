@@ -441,11 +441,10 @@ void take_scales(const Given& given, Problem& p) {
 
 const std::vector<NamedArgument>& arguments() {
     static const auto known = [] {
-        std::vector<NamedArgument> all{{{"k_scale", Argument::Kind::float32, "scales of K", "B Hkv"}},
-                                       {{"v_scale", Argument::Kind::float32, "scales of V", "B Hkv"}}};
+        std::vector<NamedArgument> all{{{"k_scale", CallArgument::Kind::float32, "scales of K", "B Hkv"}},
+                                       {{"v_scale", CallArgument::Kind::float32, "scales of V", "B Hkv"}}};
         for (const FeatureInfo& info : all_features()) {
-            for (const Argument& one : info.arguments)
-                all.push_back({one, info.option, info.choices.empty() ? "" : info.choices.front()});
+            for (const CallArgument& one : info.arguments) all.push_back({one, &info});
         }
         return all;
     }();
@@ -459,25 +458,30 @@ const NamedArgument& argument(std::string_view name) {
 }
 
 Mask mask_of(Given given) {
+    const std::size_t count = given.arrays.size() + given.integers.size() + given.reals.size();
+    if (given.names.size() != count)
+        throw BadUsage(fmt::format("there are {} names of {} arrays and numbers", given.names.size(), count));
     Mask mask;
     mask.problem.causal = given.causal;
-    if (given.is_empty()) return mask;
-    for (const auto& [name, numbers] : given.arrays) {
-        const auto bytes = static_cast<std::size_t>(numbers.count()) * sizeof(int);
-        mask.numbers.push_back({argument(name).array, numbers.data, bytes});
-    }
-    for (const auto& [name, number] : given.integers) argument(name);
-    for (const auto& [name, number] : given.reals) argument(name);
-    std::vector<const FeatureInfo*> asked;
-    for (const FeatureInfo& info : all_features()) {
-        const auto is_given = [&](const Argument& one) { return given.has(one.name); };
-        if (std::ranges::any_of(info.arguments, is_given)) asked.push_back(&info);
+    if (count == 0) return mask;
+    const std::vector<FeatureInfo>& all = all_features();
+    std::vector<bool> is_given(all.size());
+    for (std::size_t i = 0; i < count; ++i) {
+        const NamedArgument& known = argument(given.names[i]);
+        if (known.feature != nullptr) is_given[known.feature - all.data()] = true;
+        if (i >= given.arrays.size()) continue;
+        const Array& array = given.arrays[i];
+        mask.numbers.push_back(
+            {known.array, array.data, static_cast<std::size_t>(array.count()) * sizeof(int)});
     }
     given.Nk = given.K[2];
-    for (const FeatureInfo* info : asked) {
-        if (info->keys_of_request != nullptr) given.Nk = mask.Nk = info->keys_of_request(given);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (is_given[i] && all[i].keys_of_request != nullptr)
+            given.Nk = mask.Nk = all[i].keys_of_request(given);
     }
-    for (const FeatureInfo* info : asked) info->take(given, mask.problem, mask.features);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (is_given[i]) all[i].take(given, mask.problem, mask.features);
+    }
     if (given.has("k_scale") || given.has("v_scale")) take_scales(given, mask.problem);
     return mask;
 }

@@ -17,6 +17,10 @@
 #include "harness/problem/features.h"
 #include "stages/stage.h"
 
+namespace ladder {
+struct FeatureInfo;
+}
+
 namespace ladder::python {
 
 /// A tensor of the caller's: (B, heads, N, d), with strides in elements.
@@ -48,11 +52,9 @@ struct Mask {
 /// number that lies in the host's memory is looked at here, and nowhere later.
 Mask mask_of(Given given);
 
-/// All arguments of a call that features bring, and the scales of K and V in e4m3, each with the option of
-/// `lab verify` that it is and an example of its text.
-struct NamedArgument : Argument {
-    const char* option = "";
-    std::string example = {};
+/// An argument of a call, and the feature that brings it; null for scales of K and V in e4m3.
+struct NamedArgument : CallArgument {
+    const FeatureInfo* feature = nullptr;
 };
 const std::vector<NamedArgument>& arguments();
 /// Throws BadUsage if there is none of this name.

@@ -4,12 +4,12 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "harness/base/built.h"
+#include "harness/features/feature.h"
 #include "python/src/calls.h"
 #include "stages/errors.h"
 
@@ -28,17 +28,21 @@ Tensor tensor(const Place& place) {
     return {data, axes, strides};
 }
 
-/// Arrays by name, as (name, address, axes, whether they lie in the host's memory).
-using Arrays = std::vector<std::tuple<std::string, std::uintptr_t, std::vector<std::int64_t>, bool>>;
+/// An array, as (address, axes, whether it lies in the host's memory).
+using Whole = std::tuple<std::uintptr_t, std::vector<std::int64_t>, bool>;
 
-/// Of each argument, by name: what it is, as arrays of which one number may stand for all: by the names of
-/// their sizes; the option of `lab verify`; an example of its text; whether it is a part of another one.
+/// Of each argument, by name: what it is; of an array that one number may stand for the names of its sizes;
+/// the option of `lab verify`; an example of its text; whether it is a part of another one.
 nb::dict arguments_as_they_are() {
     constexpr const char* kinds[] = {"int32", "float32", "integer", "real"};
     nb::dict all;
-    for (const NamedArgument& one : arguments())
-        all[one.name] =
-            nb::make_tuple(kinds[static_cast<int>(one.kind)], one.axes, one.option, one.example, one.is_part);
+    for (const NamedArgument& one : arguments()) {
+        const ladder::FeatureInfo* feature = one.feature;
+        const bool has_example = feature != nullptr && !feature->choices.empty();
+        all[one.name] = nb::make_tuple(kinds[static_cast<int>(one.kind)], one.axes,
+                                       feature == nullptr ? "" : feature->option,
+                                       has_example ? feature->choices.front() : "", one.is_part);
+    }
     return all;
 }
 
@@ -101,15 +105,13 @@ NB_MODULE(_core, m) {
     nb::class_<Mask>(m, "Mask").def("keys", &Mask::keys, "Q"_a, "K"_a);
     m.def(
         "mask_of",
-        [](const Axes& Q, const Axes& K, bool causal, const Arrays& arrays,
-           const std::vector<std::pair<std::string, std::int64_t>>& integers,
-           const std::vector<std::pair<std::string, double>>& reals) {
-            ladder::Given given{causal, Q, K, {}, integers, reals};
-            for (const auto& [name, data, axes, on_host] : arrays)
-                given.arrays.emplace_back(name, ladder::Array{data, axes, on_host});
+        [](const Axes& Q, const Axes& K, bool causal, const std::vector<Whole>& arrays,
+           std::vector<std::int64_t> integers, std::vector<double> reals, std::vector<std::string> names) {
+            ladder::Given given{causal, Q, K, {}, std::move(integers), std::move(reals), std::move(names)};
+            for (const auto& [data, axes, on_host] : arrays) given.arrays.push_back({data, axes, on_host});
             return mask_of(std::move(given));
         },
-        "Q"_a, "K"_a, "causal"_a, "arrays"_a, "integers"_a, "reals"_a);
+        "Q"_a, "K"_a, "causal"_a, "arrays"_a, "integers"_a, "reals"_a, "names"_a);
     nb::class_<Kernel>(m, "Kernel")
         .def("workspace_bytes", &Kernel::workspace_bytes, "Q"_a, "K"_a)
         .def("folder", &Kernel::folder)

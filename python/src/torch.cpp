@@ -158,12 +158,14 @@ struct Named {
     /// As stages take it; kernels read the arrays in `kept`. Numbers in the host's memory are checked first,
     /// and then copied to where Q is; those on a GPU are not read, as that would wait for it.
     Mask on_device_of(const Tensor& Q, const Tensor& K, std::vector<Tensor>& kept) const {
-        const std::size_t count = arrays.size() + integers.size() + reals.size();
-        TORCH_CHECK_VALUE(names.size() == count, "there are ", names.size(), " names of ", count,
-                          " arrays and numbers");
+        ladder::Given given{causal, four(Q.sizes()), four(K.sizes()), {}, {}, reals.vec(), names.vec()};
+        for (const c10::SymInt& number : integers)
+            given.integers.push_back(number.guard_int(__FILE__, __LINE__));
+        TORCH_CHECK_VALUE(names.size() >= arrays.size(), "there are ", arrays.size(), " arrays and ",
+                          names.size(), " names");
         for (const Tensor& array : arrays) {
-            const std::string name = names[kept.size()];
-            const bool is_real = ladder::python::argument(name).kind == ladder::Argument::Kind::float32;
+            const std::string& name = given.names[kept.size()];
+            const bool is_real = ladder::python::argument(name).kind == ladder::CallArgument::Kind::float32;
             TORCH_CHECK_VALUE(array.is_cpu() || array.device() == Q.device(), name, " is on ", array.device(),
                               " and Q on ", Q.device(), ": they must agree");
             const Tensor& x = kept.emplace_back((is_real ? array : as_int32(name, array)).contiguous());
@@ -171,14 +173,19 @@ struct Named {
             TORCH_CHECK_TYPE(x.scalar_type() == type, name, " is ", dtype_name(x), "; expected ",
                              dtype_name(type));
         }
-        const Mask mask = as_they_are(Q, K, kept);
+        const auto as_they_are = [&] {
+            given.arrays.clear();
+            for (const Tensor& x : kept) given.arrays.push_back({address(x), x.sizes().vec(), x.is_cpu()});
+            return ladder::python::mask_of(given);
+        };
+        const Mask mask = as_they_are();
         bool moved = false;
         for (Tensor& x : kept) {
             if (x.device() == Q.device()) continue;
             x = x.to(Q.device(), /*non_blocking=*/true);
             moved = true;
         }
-        return moved ? as_they_are(Q, K, kept) : mask;
+        return moved ? as_they_are() : mask;
     }
 
   private:
@@ -191,17 +198,6 @@ struct Named {
         TORCH_CHECK_VALUE(!x.is_cpu() || small.to(x.scalar_type()).equal(x), name,
                           ": expected numbers below 2^31");
         return small;
-    }
-
-    Mask as_they_are(const Tensor& Q, const Tensor& K, const std::vector<Tensor>& kept) const {
-        ladder::Given given{causal, four(Q.sizes()), four(K.sizes())};
-        std::size_t i = 0;
-        for (const Tensor& x : kept)
-            given.arrays.emplace_back(names[i++], ladder::Array{address(x), x.sizes().vec(), x.is_cpu()});
-        for (const c10::SymInt& number : integers)
-            given.integers.emplace_back(names[i++], number.guard_int(__FILE__, __LINE__));
-        for (const double number : reals) given.reals.emplace_back(names[i++], number);
-        return ladder::python::mask_of(std::move(given));
     }
 };
 
