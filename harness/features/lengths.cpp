@@ -147,6 +147,8 @@ FeatureInfo lengths_feature() {
     info.visible_scores = scores_of_requests;
     info.keys = keys_of_requests;
     info.tell_peers = [](const Case& c, nlohmann::json& request) { request["lengths"] = lengths_of(c); };
+    info.draw = draw_lengths;
+    info.put_ordinary = [](Case& c) { c.features.lengths = std::to_string(c.shape.Nk); };
     info.arguments = {{"seqused", CallArgument::Kind::int32, "lengths", "B"}};
     info.take = [](const Given& given, Problem& p, Features& f) {
         const Array& lengths = *given.array("seqused");
@@ -155,8 +157,6 @@ FeatureInfo lengths_feature() {
         p.lengths = lengths.integers();
         f.lengths = given_numbers;
     };
-    info.draw = draw_lengths;
-    info.put_ordinary = [](Case& c) { c.features.lengths = std::to_string(c.shape.Nk); };
     info.corners = length_corners;
     info.put_small = put_small_requests;
     info.fit = fit_lengths;
