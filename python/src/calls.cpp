@@ -468,6 +468,15 @@ Mask mask_of(Given given) {
     std::vector<bool> is_given(all.size());
     for (std::size_t i = 0; i < count; ++i) {
         const NamedArgument& known = argument(given.names[i]);
+        using Kind = CallArgument::Kind;
+        const bool is_array = i < given.arrays.size(), is_real = i >= count - given.reals.size(),
+                   of_arrays = known.kind == Kind::int32 || known.kind == Kind::float32;
+        if (is_array != of_arrays || is_real != (known.kind == Kind::real)) {
+            const char* const expected = of_arrays                  ? "an array"
+                                         : known.kind == Kind::real ? "a real"
+                                                                    : "an integer";
+            throw BadUsage(fmt::format("{} is {}", known.name, expected));
+        }
         if (known.feature != nullptr) is_given[known.feature - all.data()] = true;
         if (i >= given.arrays.size()) continue;
         const Array& array = given.arrays[i];

@@ -204,6 +204,10 @@ def test_numbers_are_checked_and_gradients_that_no_stage_has_are_refused():
     for given in mask(False, [("column", integers([0]))]), mask(False, [], [("column", 0)]), mask(False, [], [], [("column", 0.5)]):
         with pytest.raises(ValueError, match="no call has an argument 'column'"):
             operator(*given)
+    for given, said in ((mask(False, [], [("columns", 3)]), "columns is an array"), (mask(False, [], [], [("prefix", 3.0)]),
+                        "prefix is an integer"), (mask(False, [("dropout_p", integers([3]))]), "dropout_p is a real")):
+        with pytest.raises(ValueError, match=said):
+            operator(*given)
     with pytest.raises(ValueError, match="there are 0 names of 1 arrays and numbers"):
         operator(False, [], [3], [], [])
     with pytest.raises(ValueError, match="decode has no gradients: call it under torch.no_grad()"):
