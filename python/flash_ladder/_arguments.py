@@ -80,36 +80,33 @@ TILE_ARRAYS = [name for name, argument in ARGUMENTS.items() if argument.is_part]
 def given(arguments):
     """What a call is given besides its tensors, as the C++ side takes it: causal; arrays, as they are, integers and reals;
     and the names of all of these, in this order."""
-    arrays, integers, named, reals, names = {}, [], [], [], []
+    arrays, integers, reals = {}, {}, {}
     for name, x in arguments.items():
         kind = KINDS[name]
         if kind == "integer":
             if (value := whole(name, x)) != 0:
-                integers.append(value)
-                named.append(name)
+                integers[name] = value,
         elif kind == "real":
             if (value := number(name, x)) != 0:
-                reals.append(value)
-                names.append(name)
+                reals[name] = value
         elif x is None or kind == "together":
             continue
         elif kind == "window":
-            integers += window_of(x)
-            named += name, name
+            integers[name] = window_of(x)
         elif kind == "tiles":
-            axes, lists = tiles_of(x)
-            integers += axes
-            named += [name] * len(axes)
+            integers[name], lists = tiles_of(x)
             arrays.update(lists)
         else:
             arrays[name] = x
     dropout_p, seed = dropout_of(arguments.get("dropout_p", 0.0), arguments.get("seed"))
     if dropout_p != 0:
-        integers.append(seed if seed < 2**63 else seed - 2**64)  # there integers have a sign
-        named.append("seed")
-        reals.append(dropout_p)
-        names.append("dropout_p")
-    return flag("causal", arguments.get("causal", False)), arrays, integers, reals, [*arrays, *named, *names]
+        reals["dropout_p"] = dropout_p
+        integers["seed"] = seed if seed < 2**63 else seed - 2**64,  # there integers have a sign
+    causal = flag("causal", arguments.get("causal", False))
+    if not arrays and not integers and not reals:
+        return causal, {}, [], [], []
+    names = [*arrays, *[name for name, several in integers.items() for _ in several], *reals]
+    return causal, arrays, [x for several in integers.values() for x in several], list(reals.values()), names
 
 
 def axes_for_all(name, q, k):

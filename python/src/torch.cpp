@@ -396,6 +396,9 @@ std::tuple<Tensor, Tensor> with_gradients(const Tensor& Q, const Tensor& K, cons
                                     "flash_ladder::attention has no derivatives in "
                                     "forward mode");
     }
+    for (std::size_t i = 0; i < arrays.size() && i < names.size() && at::GradMode::is_enabled(); ++i)
+        TORCH_CHECK_TYPE(!arrays[i].requires_grad(), std::string(names[i]),
+                         " requires a gradient, and none flows to it");
     const auto call = [&](const auto& f) {
         return f(Q, K, V, Named{causal, arrays, integers, reals, names}, scale, stage, backward_stage,
                  backend);

@@ -208,6 +208,8 @@ def test_numbers_are_checked_and_gradients_that_no_stage_has_are_refused():
                         "prefix is an integer"), (mask(False, [("dropout_p", integers([3]))]), "dropout_p is a real")):
         with pytest.raises(ValueError, match=said):
             operator(*given)
+    with pytest.raises(TypeError, match="k_scale requires a gradient, and none flows to it"):
+        operator(*mask(False, [("k_scale", torch.ones(1, 2, device=DEVICE, requires_grad=True))]))
     with pytest.raises(ValueError, match="there are 0 names of 1 arrays and numbers"):
         operator(False, [], [3], [], [])
     with pytest.raises(ValueError, match="decode has no gradients: call it under torch.no_grad()"):
