@@ -128,8 +128,8 @@ FeatureInfo pages_feature() {
         p.block_table = static_cast<const int*>(numbers);
         p.page_size = c.features.page_size;
     };
-    info.tell_peers = [](const Case& c, nlohmann::json& request) {
-        request["page_size"] = c.features.page_size;
+    info.tell_peers = [](const Case& c, nlohmann::json& features) {
+        features["page_size"] = c.features.page_size;
     };
     info.arguments = {{"block_table", CallArgument::Kind::int32, "block table"}};
     info.keys_of_request = keys_in_pages;
