@@ -131,6 +131,12 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                {"sweep", false},
                                                {"decoding", false},
                                                {"features", ""}});
+    CHECK(json["features"].size() == all_features().size());
+    const auto& documents = *std::find_if(json["features"].begin(), json["features"].end(),
+                                          [](const auto& row) { return row["feature"] == "documents"; });
+    CHECK(documents == nlohmann::json{{"feature", "documents"},
+                                      {"option", "--documents"},
+                                      {"arguments", "cu_seqlens_q cu_seqlens_k"}});
     for (const Stage& stage : stages()) CHECK(properties_of(stage)["ablation"] == is_ablation(stage.number));
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);

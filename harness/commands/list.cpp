@@ -256,9 +256,17 @@ Document run(const ListOptions& options) {
                           yes_or_no(is_decoding(regime.name)),
                           fmt::format("{}", fmt::join(options_of(regime.problems[0].features), " "))});
     }
+    Table features("features", "",
+                   {{"feature", "feature"}, {"option", "option"}, {"arguments", "of a call in Python"}});
+    for (const FeatureInfo& info : all_features()) {
+        std::vector<std::string> arguments;
+        for (const CallArgument& argument : info.arguments)
+            if (!argument.is_part) arguments.emplace_back(argument.name);
+        features.add_row({info.word(), info.option, fmt::format("{}", fmt::join(arguments, " "))});
+    }
     Document document;
     document.tables = {table};
-    document.data_tables = {properties, families};
+    document.data_tables = {properties, families, features};
     if (!of_gradients.empty()) {
         document.notes.push_back(fmt::format("These compute the backward pass, dQ, dK and dV: {}.",
                                              fmt::join(of_gradients, ", ")));
