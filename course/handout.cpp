@@ -25,7 +25,7 @@ std::set<int> hidden_stages(const std::vector<Exercise>& exercises) {
     std::set<int> hidden;
     for (const Exercise& e : exercises) hidden.insert(e.number);
     const bool of_the_algorithm = std::any_of(exercises.begin(), exercises.end(),
-                                              [](const Exercise& e) { return part_of(e.number) == 0; });
+                                              [](const Exercise& e) { return is_core(stage_of(e)); });
     for (const Stage& stage : stages()) {  // parents come before their children
         const bool made_of_them = stage.parent < 0 ? stage.pass == Pass::backward && of_the_algorithm
                                                    : hidden.contains(stage.parent);
@@ -175,7 +175,7 @@ Handout write_handout(const std::vector<Exercise>& exercises, const fs::path& fo
     for (const char* name :
          {"harness", "course", "explorer", "simt", "reference", "docs/plots", ".devcontainer"})
         copy.folder(name);
-    for (const auto& [part, page] : part_pages()) copy.file(fs::path("stages") / page);
+    for (const Part& part : parts()) copy.file(fs::path("stages") / part.page);
     // The pictures of the lessons handed out: "04-split-q.svg" is of stage 04, "20s-..." of a part.
     const fs::path figures = fs::path("docs") / "figures";
     for (const auto& entry : fs::directory_iterator(source_folder() / figures)) {

@@ -134,7 +134,7 @@ TEST_CASE(
         for (const int number : numbers) {
             INFO(number);
             const Stage& stage = *find_stage(number);
-            CHECK((stage.products == Products::of_16_bits && !is_ablation(number) && stage.chunks == 0));
+            CHECK((stage.products == Products::of_16_bits && !is_experiment(stage) && stage.chunks == 0));
             // A stage with masks is in no regime without any.
             if (features_of(regime.problems[0].features).empty()) CHECK(stage.takes.empty());
         }

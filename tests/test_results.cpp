@@ -144,7 +144,7 @@ TEST_CASE("a recording holds what was measured, a line for each row, and nothing
     derive(results);
     const std::string text = record_text(results);
     CHECK(text.find("\"rows\": [\n{\"dtype\":\"bf16\",\"features\":{\"pages\":16},\"flops\":40960000,"
-                    "\"folder\":\"00_test\",\"max_error\":0.001,\"parent\":-1,\"regime\":\"train\","
+                    "\"folder\":\"00_naive\",\"max_error\":0.001,\"parent\":-1,\"regime\":\"train\","
                     "\"shape\":[2,4,2,100,200,64],\"shows_here\":true,\"stage\":0,\"timing\":{\"median_ms\":"
                     "1.02792,\"noise\":0.03,\"p20_ms\":1.8,\"p80_ms\":2.2,\"repeats\":12},\"verified\":true},"
                     "\n{") != text.npos);
@@ -351,7 +351,7 @@ TEST_CASE("the default reaches 95% of the fastest stage on every recorded proble
             double fastest = INFINITY;
             for (const Stage& stage : made_ladder()) {
                 const bool may_run =
-                    runs(stage) && !is_ablation(stage.number) && stage.products == Products::of_16_bits;
+                    runs(stage) && !is_experiment(stage) && stage.products == Products::of_16_bits;
                 if (may_run && times.median_ms.contains(stage.folder()))
                     fastest = std::min(fastest, times.median_ms.at(stage.folder()));
             }

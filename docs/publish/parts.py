@@ -71,7 +71,7 @@ def speedups(sources, results, stages):
 def numbers_of(sources, stages):
     """ "00 to 06, 10, 12": neighbours in the ladder together, but not those of two parts"""
     order, found = {number: k for k, number in enumerate(sources.stages)}, []
-    for _, run in groupby(enumerate(sorted(stages, key=lambda stage: stage.number)),
+    for _, run in groupby(enumerate(sorted(stages, key=lambda stage: order[stage.number])),
                           lambda each: (order[each[1].number] - each[0], each[1].part)):
         own = [f"{stage.number:02}" for _, stage in run]
         found.append(", ".join(own) if len(own) < 3 else f"{own[0]} to {own[-1]}")
