@@ -17,6 +17,7 @@
 #include "harness/time/record_json.h"
 #include "harness/time/timing.h"
 #include "harness/verify/all_cases.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 #include "tests/folder.h"
 #include "tests/sample_results.h"
@@ -134,6 +135,37 @@ TEST_CASE("a measurement survives its file", "[timing]") {
     CHECK(read.rows.front().timing->median_ms == 2);
     CHECK(read.rows.front().dtype == DType::bf16);
     CHECK(read.rows.front().shape == results.rows.front().shape);
+}
+
+TEST_CASE("a recording is of today's stages: another name becomes today's, and what is no more is left out",
+          "[timing]") {
+    const Stage &merged = named("pipelined_copies"), &before = *find_stage(merged.parent),
+                &after = named("one_launch");
+    Results recorded = sample_results("2026-01-01T00:00:00Z");
+    recorded.rows.clear();
+    recorded.kernels.clear();
+    const auto add = [&](int number, int of, const std::string& folder, double ms, bool is_ours = true) {
+        Row row = timed_row(0, of, ms);
+        row.stage = number;
+        row.folder = folder;
+        recorded.rows.push_back(row);
+        if (is_ours) recorded.kernels[folder] = "of " + folder;
+    };
+    add(before.number, -1, before.folder(), 8);
+    add(merged.number, before.number, "12_copy_ring", 6);
+    add(13, merged.number, merged.formerly, 4);
+    add(after.number, 13, after.folder(), 2);
+    add(after.number, 13, "mine", 1, false);  // a student's
+    const Results read = nlohmann::json(recorded).get<Results>();
+    REQUIRE(read.rows.size() == 4);
+    CHECK(read.rows[1].folder == merged.folder());
+    CHECK((read.rows[1].stage == merged.number && read.rows[1].parent == before.number));
+    CHECK(read.rows[1].over_parent == 2.0);
+    CHECK((read.rows[2].parent == merged.number && read.rows[2].over_parent == 2.0));
+    CHECK((read.rows[3].folder == "mine" && read.rows[3].stage == after.number));
+    CHECK(read.kernels == std::map<std::string, std::string>{{before.folder(), "of " + before.folder()},
+                                                             {merged.folder(), "of " + merged.formerly},
+                                                             {after.folder(), "of " + after.folder()}});
 }
 
 TEST_CASE("a recording holds what was measured, a line for each row, and nothing that follows from it",

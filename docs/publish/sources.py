@@ -163,14 +163,26 @@ class Sources:
     def need(self, name):
         return self.record(name) or records.read(self.folder / f"{name}.json", "timing")
 
+    @cached_property
+    def called(self):
+        """The stages by the folders that recordings name them by, now and formerly."""
+        return {stage.formerly: stage for stage in self.stages.values() if stage.formerly} | {
+            stage.folder: stage for stage in self.stages.values()}
+
+    def named_today(self, rows):
+        """Rows that name a stage by its folder, without those of stages that are no more."""
+        return [records.Fields(row, stage=self.called[row["stage"]].folder) for row in rows if row["stage"] in self.called]
+
     def of_today(self, record):
         """A record as one of the stages of today: a stage that had another name by then has its own, and rows of a stage
         that is no more are left out. A row whose parent is none of today's is compared with what its stage declares."""
-        kernels = record.get("kernels") if isinstance(record, records.Fields) else None
+        if not isinstance(record, records.Fields):
+            return record
+        known, kernels = self.called, record.get("kernels")
+        if record.get("kind") == "verification":
+            return records.Fields(record, **{what: self.named_today(record[what]) for what in ("stages", "errors", "kernels")})
         if not isinstance(kernels, dict) or "rows" not in record:
             return record
-        known = {stage.formerly: stage for stage in self.stages.values()} | {
-            stage.folder: stage for stage in self.stages.values()}
         if all(name in known and known[name].folder == name for name in kernels):
             return record
         named = {row.stage: known.get(row.folder) for row in record.rows if row.get("folder") in kernels}
