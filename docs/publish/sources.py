@@ -190,7 +190,9 @@ class Sources:
         for row in record.rows:
             if row.get("folder") in kernels:
                 stage, parent = known[row.folder], named.get(row.parent)
-                row.update(stage=stage.number, folder=stage.folder, parent=parent.number if parent else stage.parent)
+                shows_here = row.get("shows_here") if row.folder == stage.folder else row.regime == stage.shows_in
+                row.update(stage=stage.number, folder=stage.folder, shows_here=shows_here,
+                           parent=parent.number if parent else stage.parent)
         record["kernels"] = records.Fields({known[name].folder: own for name, own in kernels.items() if name in known})
         return records.derive(record)
     def all_of(self, kind):
