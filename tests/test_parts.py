@@ -60,7 +60,8 @@ class FastestTest(unittest.TestCase):
 class OfTodayTest(unittest.TestCase):
     def test_rows_of_a_stage_that_is_no_more_are_left_out_and_those_of_one_with_another_name_get_it(self):
         def listed(number, name, parent, formerly=None):
-            return SimpleNamespace(number=number, folder=f"{number:02}_{name}", parent=parent, formerly=formerly)
+            return SimpleNamespace(number=number, folder=f"{number:02}_{name}", parent=parent, formerly=formerly,
+                                   shows_in="train")
 
         sources = Sources(LAB)
         sources.stages = {stage.number: stage for stage in (
@@ -73,6 +74,7 @@ class OfTodayTest(unittest.TestCase):
         self.assertEqual([(row.stage, row.folder, row.parent, row.over_parent and row.over_parent.value) for row in today.rows], [
             (0, "00_stage", -1, None), (1, "01_both", 0, 4.0), (3, "03_stage", 1, 2.0), (4, "mine", 3, 2.0)])
         self.assertEqual(today.kernels, {"00_stage": "0", "01_both": "2", "03_stage": "3"})
+        self.assertEqual([row.shows_here for row in today.rows], [False, True, False, False])  # by what it declares now
 
 
 class PeerTestsTest(unittest.TestCase):
@@ -115,7 +117,7 @@ class PartsTest(unittest.TestCase):
             rungs = cells(parts.ladder(sources, Page("stages/README.md"), []))
             self.assertEqual([row["over its parent"] for row in rungs[5:7]], [shown, "(decode)"])
             numbers = [int(row["stage"][1:3]) for row in rungs if row["stage"].startswith("[")]
-            self.assertEqual(numbers, sorted(HERE.stages))  # every rung, once, in the order of the numbers
+            self.assertEqual(numbers, list(HERE.stages))  # every stage, once, in the order in which they are read
 
     def test_a_stage_that_the_parts_recording_has_not_where_it_shows_has_another_recordings_speedup(self):
         whole = derived([row_of("train", 74, 1.0, folder=HERE.stage(74).folder)])
