@@ -132,7 +132,8 @@ class PartsTest(unittest.TestCase):
             self.assertEqual((gained, "since then changed: 74" in made), ({74: "2.00x (decode)"}, marked))
 
     def test_numbers_in_ranges(self):
-        for stages, shown in (((4, 5), "04, 05"), ((4, 5, 6, 10), "04 to 06, 10"), ((80, 81, 82, 83, 85), "80 to 83, 85")):
+        for stages, shown in (((4, 5), "04, 05"), ((4, 5, 6, 10), "04 to 06, 10"), ((80, 81, 82, 83, 85), "80 to 83, 85"),
+                              ((90, 91, 92, 93, 84, 76), "90 to 93, 84, 76")):
             self.assertEqual(parts.numbers_of(HERE, [HERE.stage(number) for number in stages[::-1]]), shown)
 
     def test_a_stage_that_was_changed_has_the_speedup_of_its_lesson(self):
