@@ -373,11 +373,11 @@ void backward(const Problem& p) {
 }
 
 using Dims = HeadDims<64, 128>;
-LADDER_STAGE(backward, Dims, .number = 51, .name = "issue_order", .parent = 50,
-             .formerly = "53_issue_early",
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
-             .change = "what is ready starts before the next wait: dV, then dQ, which a sender adds during dK",
-             .shows_in = "backward", .pass = Pass::backward, .repeats_exactly = false,
-             .workspace_bytes = workspace_bytes);
+LADDER_STAGE(
+    backward, Dims, .number = 51, .name = "issue_order", .parent = 50, .formerly = "53_issue_early",
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
+    .change = "what is ready starts before the next wait: dV, then dQ, which a sender adds during dK",
+    .shows_in = "backward", .pass = Pass::backward, .repeats_exactly = false,
+    .workspace_bytes = workspace_bytes);
 
 }  // namespace
