@@ -98,10 +98,12 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
     }
     CHECK(first == nlohmann::json{{"stage", stages().front().folder()},
                                   {"part", 0},
+                                  {"place", 0},
+                                  {"formerly", nullptr},
                                   {"fingerprint", kernel_fingerprint(stages().front().folder())},
                                   {"pass", "forward"},
                                   {"compute_capability", nullptr},
-                                  {"ablation", false},
+                                  {"experiment", false},
                                   {"for_order", false},
                                   {"last_of_part", false},
                                   {"eight_bits", false},
@@ -137,7 +139,7 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
     CHECK(documents == nlohmann::json{{"feature", "documents"},
                                       {"option", "--documents"},
                                       {"arguments", "cu_seqlens_q cu_seqlens_k"}});
-    for (const Stage& stage : stages()) CHECK(properties_of(stage)["ablation"] == is_ablation(stage.number));
+    for (const Stage& stage : stages()) CHECK(properties_of(stage)["experiment"] == is_experiment(stage));
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);
     CHECK(markdown.out.find("| **" + child().folder() + "** | " + parent().folder() + " |") !=

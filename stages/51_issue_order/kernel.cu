@@ -1,6 +1,7 @@
-// Stage 52: a sender of dQ. A warp of the producer's warpgroup adds dQ to the sums, all that a warpgroup
-// computes of a tile by one bulk copy. Named barriers say that dQ is complete in shared memory, and that it
-// has been read; the warps that compute wait for no copy any more.
+// Stage 51: issue order. What is ready starts before the next wait. L is read into registers before the wait
+// for S, and dV's product starts before dP is waited for, by 64 queries: a product that needs P before that
+// wait also keeps the exponentials there, where ptxas would move them past it. dQ's product starts before
+// dK's, during which dQ leaves, and a warp of the producer's warpgroup sends it.
 
 #include "stages/hopper.cuh"
 
@@ -269,23 +270,23 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         multiply_rows<T, d>(matrix_descriptor(shared.V[G]), matrix_descriptor(shared.dO[slot]), dP);
         const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
         note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
-        wgmma_wait<1>(S);
 #pragma unroll
         for (int m = 0; m < Br / 64; ++m) {  // 64 queries at a time
             float2 L[8];
 #pragma unroll
             for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
+            if (m == 0) wgmma_wait<1>(S);
             exponentiate<T, Br>(p, first_key, i * Br, masked, m, L, S, P);  // S is P^T, too
-        }
-        wgmma_wait<0>(dP);
+            wgmma_fence();
+            add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
+            if (m == 0) wgmma_wait<1>(dP);
 #pragma unroll
-        for (int c = 0; c < Br / 2; c += 4) {
-            const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
-            dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
-            dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
+            for (int c = 32 * m; c < 32 * m + 32; c += 4) {
+                const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
+                dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
+                dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
+            }
         }
-        wgmma_fence();
-        add_product<T, d>(P, shared.dO[slot], dV);
         write_transposed(dS, shared.dS[slot][G]);
         fence_proxy_async();
         named_barrier_sync(dS_full, 128 * groups);  // and no warp still reads dS of the previous tile
@@ -372,10 +373,11 @@ void backward(const Problem& p) {
 }
 
 using Dims = HeadDims<64, 128>;
-LADDER_STAGE(backward, Dims, .number = 52, .name = "dq_sender", .parent = 51,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
-             .change = "a warp of the producer's warpgroup sends dQ, 16 KB in one bulk copy",
-             .shows_in = "backward", .pass = Pass::backward, .repeats_exactly = false,
-             .workspace_bytes = workspace_bytes);
+LADDER_STAGE(
+    backward, Dims, .number = 51, .name = "issue_order", .parent = 50, .formerly = "53_issue_early",
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
+    .change = "what is ready starts before the next wait: dV, then dQ, which a sender adds during dK",
+    .shows_in = "backward", .pass = Pass::backward, .repeats_exactly = false,
+    .workspace_bytes = workspace_bytes);
 
 }  // namespace
