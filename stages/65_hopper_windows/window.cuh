@@ -8,8 +8,8 @@ struct InSequence {
 
     __device__ static KeyTile key_tile(const Problem& p, const TileIndex& n, int Bc) {
         const int first = n.tile * Bc;
-        return {n.batch, n.head,           p.H / p.Hkv, n.tile, first, min(p.Nk, first + Bc) - 1,
-                first + Bc <= p.Nk, {0, p.Nq}, {0, p.Nk}};
+        return {n.batch, n.head,      p.H / p.Hkv, n.tile, first, min(p.Nk, first + Bc) - 1,
+                {0, p.Nq}, {0, p.Nk}};
     }
     __device__ static bool leaves_out(const KeyTile&) { return false; }
     template <class T, int d, class Panels>
@@ -29,7 +29,7 @@ struct WindowMask {
 
     using Lists = Nothing;
     using Shared = Nothing;
-    static std::size_t lists_bytes(const Shape&) { return 0; }
+    static std::size_t lists_bytes(const Shape&, int) { return 0; }
     static bool uneven(const Problem& p) { return p.causal; }
     template <int Br>
     static Lists find_lists(const Problem&, int, std::byte*) {
@@ -37,7 +37,7 @@ struct WindowMask {
     }
 
     /// The query tiles that see keys of a block: a range of those of each head
-    template <int Br>
+    template <int Br, int Bc>
     struct QueryTiles {
         Range by_first, by_last, tiles;  // rows that see the first key and the last one
 
@@ -55,19 +55,20 @@ struct WindowMask {
             }
         };
 
-        __device__ QueryTiles(const Problem& p, const KeyTile& own, const Lists&, Shared&)
+        __device__ static void prepare(const Problem&, const KeyTile&, Shared&) {}
+        __device__ QueryTiles(const Problem& p, const KeyTile& own, const Lists&, const Shared&)
             : by_first(rows_of(p, own, own.first)), by_last(rows_of(p, own, own.last)) {
             const int begin = by_first.begin / Br;
             tiles = {begin, by_first.begin < by_last.end ? ceil_div(by_last.end, Br) : begin};
         }
-        __device__ int count(const KeyTile& own) { return (tiles.end - tiles.begin) * own.heads; }
+        __device__ int count(const KeyTile& own) const { return (tiles.end - tiles.begin) * own.heads; }
         __device__ Visit visit(const KeyTile& own, int n) const {
             const int count = max(1, tiles.end - tiles.begin);
             return {tiles.begin + n % count, own.head * own.heads + n / count, tiles};
         }
         /// Not all rows see all keys.
         __device__ bool partial(const Problem& p, const KeyTile& own, const Queries& queries, int) const {
-            return !own.full || queries.row < by_last.begin || min(p.Nq, queries.row + Br) > by_first.end;
+            return own.first + Bc > own.keys.end || queries.row < by_last.begin || min(p.Nq, queries.row + Br) > by_first.end;
         }
         __device__ Nothing fetch(const Problem&, const Queries&, bool, int, int, int) const { return {}; }
         /// The rows that see a key, counted from this one

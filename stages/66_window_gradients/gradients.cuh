@@ -37,7 +37,6 @@ struct Range {
 struct KeyTile {
     int batch, head, heads;  // key/value head, and how many query heads read it
     int number, first, last;  // of the tile among those of `keys`; of its keys
-    bool full;                // it has Bc keys
     Range rows, keys;
 };
 
@@ -254,7 +253,7 @@ __global__ void __launch_bounds__(threads, 1)
     gradients(const Problem p, const __grid_constant__ Maps maps, const TileOrder order,
               const typename Mask::Lists lists) {
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
-    using QueryTiles = typename Mask::template QueryTiles<Br>;
+    using QueryTiles = typename Mask::template QueryTiles<Br, Bc>;
     constexpr int rows = QueryTiles::Visit::rows;  // of a query tile
     auto& shared = aligned_shared_memory<Shared<T, d, Mask>>();
     const int parts = split ? order.parts : 1;  // 1 leaves nothing to divide by
@@ -270,9 +269,11 @@ __global__ void __launch_bounds__(threads, 1)
         }
         mbarrier_fence_init();
     }
-    QueryTiles tiles(p, own, lists, shared.mask);  // that see a key, of all heads of the group
+    QueryTiles::prepare(p, own, shared.mask);
     __syncthreads();  // the mbarriers are set up, and what the mask has written is complete
-    // This block takes `total` of these tiles, from number `begin` on.
+    // The query tiles of all heads of the group that see a key are `tiles`. This block takes `total` of them,
+    // from number `begin` on.
+    const QueryTiles tiles(p, own, lists, shared.mask);
     const int count = tiles.count(own), part = blockIdx.x % parts, begin = count * part / parts;
     const int total = count * (part + 1) / parts - begin, group = uniform(threadIdx.x / 128);
     auto visit = tiles.visit(own, begin);

@@ -45,18 +45,18 @@ template <class Mask>
 std::size_t workspace_bytes(const Shape& s, int sm_count) {
     const int parts = std::max(parts_of(s, false, sm_count), parts_of(s, true, sm_count));
     const std::size_t keys = std::size_t(s.B) * s.Hkv * ceil_div(s.Nk, Tile<128>::Bc) * Tile<128>::Bc;
-    return sums_bytes(s) + Mask::lists_bytes(s) + (parts == 1 ? 0 : parts * keys * 2 * s.d * sizeof(float));
+    return sums_bytes(s) + Mask::lists_bytes(s, Tile<128>::Bc) + (parts == 1 ? 0 : parts * keys * 2 * s.d * sizeof(float));
 }
 
 template <class T, int d, class Place, class Mask>
 void launch_gradients(const Problem& p) {
-    constexpr int Br = Tile<d>::Br, box = Mask::template QueryTiles<Br>::Visit::rows;
+    constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc, box = Mask::template QueryTiles<Br, Bc>::Visit::rows;
     const int rows = ceil_div(p.Nq, Br) * Br;
     auto* workspace = static_cast<std::byte*>(p.workspace) + sums_bytes(p);
     TileOrder order = order_of(p, Mask::uneven(p), p.sm_count);
     order.Tc = Place::key_tiles(p, Tile<d>::Bc);
     order.parts = Place::divisible(p) ? parts_of(p, p.causal, p.sm_count) : 1;
-    order.dK = reinterpret_cast<float4*>(workspace + Mask::lists_bytes(p));
+    order.dK = reinterpret_cast<float4*>(workspace + Mask::lists_bytes(p, Bc));
     order.dV = order.dK + std::int64_t{order.parts} * order.heads * order.Tc * Tile<d>::Bc * (d / 4);
     const Maps maps = {
         tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, box),   tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, 64),
