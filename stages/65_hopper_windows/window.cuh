@@ -2,9 +2,9 @@
 
 /// Where the rows and keys of a block lie: in the sequence
 struct InSequence {
-    static int key_tiles(const Shape& p, int Bc) { return ceil_div(p.Nk, Bc); }
+    static int key_tiles(const Problem& p, int Bc) { return ceil_div(p.Nk, Bc); }
     /// Whether blocks may divide the query tiles of a key tile
-    static bool divisible(const Shape&) { return true; }
+    static bool divisible(const Problem&) { return true; }
 
     __device__ static KeyTile key_tile(const Problem& p, const TileIndex& n, int Bc) {
         const int first = n.tile * Bc;
