@@ -52,22 +52,17 @@ __device__ void find_gaps(const Problem& p, const KeyTile& own, Range tiles, Gap
     if (threadIdx.x == 0) store(to, Gaps{{first, second}, {rows[0], rows[1]}});
 }
 
-/// A window, and column bounds in addition
-struct ColumnMask {
-    using Lists = Nothing;
+/// A range of rows, and column bounds in addition
+template <class Rule>
+struct ColumnMask : NoLists {
     using Shared = Gaps;
-    static std::size_t lists_bytes(const Shape&, int) { return 0; }
-    static bool uneven(const Problem& p) { return p.causal; }
-    template <int Br>
-    static Lists find_lists(const Problem&, int, std::byte*) {
-        return {};
-    }
+    static bool longest_first(const Problem& p) { return p.causal; }
 
     /// The query tiles that see keys of a block: a range with two gaps, of those of each head
     template <int Br, int Bc>
     struct QueryTiles {
-        using OfWindow = WindowMask::QueryTiles<Br, Bc>;
-        OfWindow window;
+        using OfRule = typename Ranges<Rule>::template QueryTiles<Br, Bc>;
+        OfRule range;
         const Gaps* found;
 
         struct Queries {
@@ -78,7 +73,7 @@ struct ColumnMask {
         /// Tiles in a gap have no number.
         struct Visit {
             static constexpr int rows = Br;
-            typename OfWindow::Visit numbers;
+            typename OfRule::Visit numbers;
             const Gaps* gaps;
             __device__ Queries queries(int) const {
                 const Gaps now = load(gaps);
@@ -88,18 +83,18 @@ struct ColumnMask {
         };
 
         __device__ static void prepare(const Problem& p, const KeyTile& own, Gaps& gaps) {
-            if (threadIdx.x < 32) find_gaps<Br, Bc>(p, own, OfWindow(p, own, {}, {}).tiles, &gaps);
+            if (threadIdx.x < 32) find_gaps<Br, Bc>(p, own, OfRule(p, own, {}, {}).tiles, &gaps);
         }
         __device__ QueryTiles(const Problem& p, const KeyTile& own, const Lists&, const Gaps& gaps)
-            : window(p, own, {}, {}), found(&gaps) {
-            window.tiles.end -= load(&gaps).size();
+            : range(p, own, {}, {}), found(&gaps) {
+            range.tiles.end -= load(&gaps).size();
         }
-        __device__ int count(const KeyTile& own) const { return window.count(own); }
-        __device__ Visit visit(const KeyTile& own, int n) const { return {window.visit(own, n), found}; }
+        __device__ int count(const KeyTile& own) const { return range.count(own); }
+        __device__ Visit visit(const KeyTile& own, int n) const { return {range.visit(own, n), found}; }
         __device__ bool partial(const Problem& p, const KeyTile& own, const Queries& queries, int) const {
             const int row = queries.row, end = min(p.Nq, row + Br);
             const Range *lower = &queries.hidden[0], *upper = &queries.hidden[1];
-            return window.partial(p, own, {queries.head, row}, 0) || (row < lower->end && end > lower->begin) ||
+            return range.partial(p, own, {queries.head, row}, 0) || (row < lower->end && end > lower->begin) ||
                    (row < upper->end && end > upper->begin);
         }
         __device__ Nothing fetch(const Problem&, const Queries&, bool, int, int, int) const { return {}; }
@@ -112,7 +107,7 @@ struct ColumnMask {
         };
         __device__ Seeing column(const Problem& p, const KeyTile& own, const Queries& queries, Nothing, int,
                                  int key, int row) const {
-            Seeing all = {window.column(p, own, {queries.head, row}, {}, 0, key, row), {}};
+            Seeing all = {range.column(p, own, {queries.head, row}, {}, 0, key, row), {}};
             for (int k = 0; k < 2; ++k) {
                 const Range hidden = hidden_rows(p, own.batch, queries.head, key, k);
                 all.hidden[k] = {hidden.begin - row, hidden.end - row};

@@ -13,7 +13,7 @@ struct InDocuments {
     static bool divisible(const Problem& p) { return p.documents.count == 0; }
 
     __device__ static KeyTile key_tile(const Problem& p, const TileIndex& n, int Bc) {
-        if (p.documents.count == 0) return InSequence::key_tile(p, n, Bc);
+        if (p.documents.count == 0) return Dense::key_tile(p, n, Bc);
         int k = 0, end = p.documents.count;
         while (k + 1 < end) {  // k's first number is at most this one, that of `end` is larger
             const int middle = (k + end) / 2;

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(32) find_visits(const Problem p, const Transpo
 struct TileMask {
     using Lists = TransposedLists;
     using Shared = Nothing;
-    static bool uneven(const Problem& p) { return p.causal || p.tiles.heads > 0; }
+    static bool longest_first(const Problem& p) { return p.causal || p.tiles.heads > 0; }
     static std::int64_t blocks(const Shape& s, int Tc) { return std::int64_t{s.B} * s.Hkv * Tc; }
     static std::size_t lists_bytes(const Shape& s, int Bc) {
         const std::size_t all = blocks(s, ceil_div(s.Nk, Bc));

@@ -23,26 +23,6 @@ struct Tile {
     static constexpr int Bc = 64 * groups;
 };
 
-struct TileIndex {
-    int batch, head, tile;
-};
-
-/// Query rows or keys
-struct Range {
-    int begin, end;
-    __device__ bool holds(int n) const { return n >= begin && n < end; }
-};
-
-/// The keys of a block, and the rows and keys that they belong to: those of a sequence, or of a document
-struct KeyTile {
-    int batch, head, heads;  // key/value head, and how many query heads read it
-    int number, first, last;  // of the tile among those of `keys`; of its keys
-    Range rows, keys;
-};
-
-/// What a mask that needs no more of something gives for it
-struct Nothing {};
-
 /// The order in which blocks take the key tiles of all key/value heads: the first one of each of `section`
 /// heads, then the second one; under a mask this is longest first. Without a mask a section is one head.
 struct TileOrder {
@@ -248,10 +228,12 @@ __device__ void send_dQ(Shared& shared, const Problem& p, int b, Visit visit, in
     }
 }
 
-template <class T, int d, class Place, class Mask, bool split>
+template <class T, int d, class Types, bool split>
 __global__ void __launch_bounds__(threads, 1)
     gradients(const Problem p, const __grid_constant__ Maps maps, const TileOrder order,
-              const typename Mask::Lists lists) {
+              const typename Types::Mask::Lists lists) {
+    using Mask = typename Types::Mask;
+    using Place = typename Types::Place;
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
     using QueryTiles = typename Mask::template QueryTiles<Br, Bc>;
     constexpr int rows = QueryTiles::Visit::rows;  // of a query tile

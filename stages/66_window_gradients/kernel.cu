@@ -7,13 +7,17 @@ namespace {
 
 using namespace ladder;
 
+#include "stages/65_hopper_windows/types.cuh"
 #include "stages/66_window_gradients/gradients.cuh"
 #include "stages/66_window_gradients/launch.cuh"
+#include "stages/65_hopper_windows/ranges.cuh"
 #include "stages/65_hopper_windows/window.cuh"
+
+using Windows = Types<Ranges<Window>>;
 
 template <class T, int d>
 void backward(const Problem& p) {
-    launch_gradients<T, d, InSequence, WindowMask>(p);
+    launch_gradients<T, d, Windows>(p);
 }
 
 using Dims = HeadDims<64, 128>;
@@ -21,6 +25,6 @@ LADDER_STAGE(backward, Dims, .number = 66, .name = "window_gradients", .parent =
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "a block loops only over the query tiles whose windows reach its key tile",
              .shows_in = "backward-window", .pass = Pass::backward, .takes = {Feature::window},
-             .repeats_exactly = false, .workspace_bytes = workspace_bytes<WindowMask>);
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes<Windows>);
 
 }  // namespace

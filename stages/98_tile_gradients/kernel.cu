@@ -7,14 +7,16 @@ namespace {
 
 using namespace ladder;
 
+#include "stages/65_hopper_windows/types.cuh"
 #include "stages/66_window_gradients/gradients.cuh"
 #include "stages/66_window_gradients/launch.cuh"
-#include "stages/65_hopper_windows/window.cuh"
 #include "stages/65_hopper_windows/tiles.cuh"
+
+using Lists = Types<TileMask>;
 
 template <class T, int d>
 void backward(const Problem& p) {
-    launch_gradients<T, d, InSequence, TileMask>(p);
+    launch_gradients<T, d, Lists>(p);
 }
 
 using Dims = HeadDims<64, 128>;
@@ -22,6 +24,6 @@ LADDER_STAGE(backward, Dims, .number = 98, .name = "tile_gradients", .parent = 6
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "lists are transposed first: a block visits the query tiles that list its keys",
              .shows_in = "backward-tiles", .pass = Pass::backward, .takes = {Feature::tiles},
-             .repeats_exactly = false, .workspace_bytes = workspace_bytes<TileMask>);
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes<Lists>);
 
 }  // namespace
