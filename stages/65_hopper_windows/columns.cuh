@@ -82,13 +82,11 @@ struct ColumnMask : NoLists {
             __device__ void next() { numbers.next(); }
         };
 
-        __device__ static void prepare(const Problem& p, const KeyTile& own, Gaps& gaps) {
-            if (threadIdx.x < 32) find_gaps<Br, Bc>(p, own, OfRule(p, own, {}, {}).tiles, &gaps);
-        }
-        __device__ QueryTiles(const Problem& p, const KeyTile& own, const Lists&, const Gaps& gaps)
+        __device__ QueryTiles(const Problem& p, const KeyTile& own, const Lists&, Gaps& gaps)
             : range(p, own, {}, {}), found(&gaps) {
-            range.tiles.end -= load(&gaps).size();
+            if (threadIdx.x < 32) find_gaps<Br, Bc>(p, own, range.tiles, &gaps);
         }
+        __device__ void complete(const Gaps& gaps) { range.tiles.end -= load(&gaps).size(); }
         __device__ int count(const KeyTile& own) const { return range.count(own); }
         __device__ Visit visit(const KeyTile& own, int n) const { return {range.visit(own, n), found}; }
         __device__ bool partial(const Problem& p, const KeyTile& own, const Queries& queries, int) const {

@@ -1,7 +1,7 @@
 // A mask under which each row sees a range of keys, neither bound of which decreases from one row to the
 // next. So first and last rows decide for all in between.
 
-/// Rule::keys_of(p, row) gives the keys that a row sees, Rule::rows_of(p, key) the rows that see a key.
+/// Rule::keys_of(p, row) gives the keys that a row sees, Rule::rows_of(p, Nq, Nk, key) the rows that see a key.
 template <class Rule>
 struct Ranges : NoLists {
     static constexpr int most_groups = 3;       // warpgroups that multiply at d = 64
@@ -79,9 +79,8 @@ struct Ranges : NoLists {
     // The backward pass
     /// The rows that see a key. Neither bound decreases from one key to the next.
     __device__ static Range rows_of(const Problem& p, const KeyTile& own, int key) {
-        Problem document = p;
-        document.Nq = own.rows.end - own.rows.begin, document.Nk = own.keys.end - own.keys.begin;
-        const Range rows = Rule::rows_of(document, key - own.keys.begin);
+        const int Nq = own.rows.end - own.rows.begin, Nk = own.keys.end - own.keys.begin;
+        const Range rows = Rule::rows_of(p, Nq, Nk, key - own.keys.begin);
         return {rows.begin + own.rows.begin, rows.end + own.rows.begin};
     }
 
@@ -104,12 +103,12 @@ struct Ranges : NoLists {
             }
         };
 
-        __device__ static void prepare(const Problem&, const KeyTile&, Shared&) {}
         __device__ QueryTiles(const Problem& p, const KeyTile& own, const Lists&, const Shared&)
             : by_first(rows_of(p, own, own.first)), by_last(rows_of(p, own, own.last)) {
             const int begin = by_first.begin / Br;
             tiles = {begin, by_first.begin < by_last.end ? ceil_div(by_last.end, Br) : begin};
         }
+        __device__ void complete(const Shared&) {}
         __device__ int count(const KeyTile& own) const { return (tiles.end - tiles.begin) * own.heads; }
         __device__ Visit visit(const KeyTile& own, int n) const {
             const int count = max(1, tiles.end - tiles.begin);
@@ -135,8 +134,8 @@ struct Both {
         const Range a = A::keys_of(p, row), b = B::keys_of(p, row);
         return {max(a.begin, b.begin), min(a.end, b.end)};
     }
-    __device__ static Range rows_of(const Problem& p, int key) {
-        const Range a = A::rows_of(p, key), b = B::rows_of(p, key);
+    __device__ static Range rows_of(const Problem& p, int Nq, int Nk, int key) {
+        const Range a = A::rows_of(p, Nq, Nk, key), b = B::rows_of(p, Nq, Nk, key);
         return {max(a.begin, b.begin), min(a.end, b.end)};
     }
 };

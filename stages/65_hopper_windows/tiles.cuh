@@ -108,12 +108,12 @@ struct TileMask {
             __device__ void next() { slot += Br / 64; }
         };
 
-        __device__ static void prepare(const Problem&, const KeyTile&, Shared&) {}
         __device__ QueryTiles(const Problem& p, const KeyTile& own, const Lists& lists, const Shared&) {
             const int list = (own.batch * p.Hkv + own.head) * lists.Tc + own.number;
             tiles = lists.tiles + std::int64_t{list} * most_visits(p);
             slots = load(lists.slots + list);
         }
+        __device__ void complete(const Shared&) {}
         __device__ int count(const KeyTile&) const { return slots; }
         __device__ Visit visit(const KeyTile&, int n) const { return {tiles + n * (Br / 64)}; }
         __device__ bool partial(const Problem&, const KeyTile&, const Queries& queries, int G) const {

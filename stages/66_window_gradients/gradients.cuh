@@ -251,11 +251,10 @@ __global__ void __launch_bounds__(threads, 1)
         }
         mbarrier_fence_init();
     }
-    QueryTiles::prepare(p, own, shared.mask);
+    QueryTiles tiles(p, own, lists, shared.mask);  // of each head of the group, that see a key
     __syncthreads();  // the mbarriers are set up, and what the mask has written is complete
-    // The query tiles of all heads of the group that see a key are `tiles`. This block takes `total` of them,
-    // from number `begin` on.
-    const QueryTiles tiles(p, own, lists, shared.mask);
+    tiles.complete(shared.mask);
+    // This block takes `total` of the tiles of all heads, from number `begin` on.
     const int count = tiles.count(own), part = blockIdx.x % parts, begin = count * part / parts;
     const int total = count * (part + 1) / parts - begin, group = uniform(threadIdx.x / 128);
     auto visit = tiles.visit(own, begin);
