@@ -92,8 +92,8 @@ struct ColumnMask : NoLists {
         __device__ bool partial(const Problem& p, const KeyTile& own, const Queries& queries, int) const {
             const int row = queries.row, end = min(p.Nq, row + Br);
             const Range *lower = &queries.hidden[0], *upper = &queries.hidden[1];
-            return range.partial(p, own, {queries.head, row}, 0) || (row < lower->end && end > lower->begin) ||
-                   (row < upper->end && end > upper->begin);
+            return range.partial(p, own, {queries.head, row}, 0) ||
+                   (row < lower->end && end > lower->begin) || (row < upper->end && end > upper->begin);
         }
         __device__ Nothing fetch(const Problem&, const Queries&, bool, int, int, int) const { return {}; }
 

@@ -1,11 +1,11 @@
-// Packed documents as a type: where the rows and keys of a block lie. Part of the namespace of the stages that name
-// it.
+// Packed documents as a type: where the rows and keys of a block lie. Part of the namespace of the stages
+// that name it.
 
-/// Key tiles begin where their documents do. Query tiles stay on the grid of the sequence: a block masks the rows of
-/// other documents, and adds zeros to their dQ.
+/// Key tiles begin where their documents do. Query tiles stay on the grid of the sequence: a block masks the
+/// rows of other documents, and adds zeros to their dQ.
 struct InDocuments {
-    /// The numbers of document k begin with keys[k] / Bc + k: that leaves room for all of its tiles, wherever it
-    /// begins.
+    /// The numbers of document k begin with keys[k] / Bc + k: that leaves room for all of its tiles, wherever
+    /// it begins.
     static int key_tiles(const Problem& p, int Bc) {
         return p.documents.count > 0 ? p.Nk / Bc + p.documents.count : ceil_div(p.Nk, Bc);
     }
@@ -40,7 +40,7 @@ struct InDocuments {
         return true;
     }
 
-private:
+  private:
     /// Writes the first `rows` of a tile in shared memory to the rows of X from `row` on. One warpgroup.
     template <class T, int d>
     __device__ static void store_first(const T (&tile)[d / 64][64][64], const View& X, const KeyTile& own,

@@ -1,7 +1,8 @@
 // A mask under which each row sees a range of keys, neither bound of which decreases from one row to the
 // next. So first and last rows decide for all in between.
 
-/// Rule::keys_of(p, row) gives the keys that a row sees, Rule::rows_of(p, Nq, Nk, key) the rows that see a key.
+/// Rule::keys_of(p, row) gives the keys that a row sees, Rule::rows_of(p, Nq, Nk, key) the rows that see a
+/// key.
 template <class Rule>
 struct Ranges : NoLists {
     static constexpr int most_groups = 3;       // warpgroups that multiply at d = 64
@@ -116,7 +117,8 @@ struct Ranges : NoLists {
         }
         /// Not all rows see all keys.
         __device__ bool partial(const Problem& p, const KeyTile& own, const Queries& queries, int) const {
-            return own.first + Bc > own.keys.end || queries.row < by_last.begin || min(p.Nq, queries.row + Br) > by_first.end;
+            return own.first + Bc > own.keys.end || queries.row < by_last.begin ||
+                   min(p.Nq, queries.row + Br) > by_first.end;
         }
         __device__ Nothing fetch(const Problem&, const Queries&, bool, int, int, int) const { return {}; }
         /// The rows that see a key, counted from this one
@@ -125,7 +127,8 @@ struct Ranges : NoLists {
             const Range seeing = rows_of(p, own, key);
             return {seeing.begin - row, key < own.keys.end ? seeing.end - row : 0};
         }
-    };};
+    };
+};
 
 /// The keys that a row sees by both rules.
 template <class A, class B>

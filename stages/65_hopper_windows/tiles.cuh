@@ -66,13 +66,15 @@ __global__ void __launch_bounds__(32) find_visits(const Problem p, const Transpo
         const int n = first + lane;
         QueryTile visit = {h_kv * heads + n / Tr, n % Tr * 64, {QueryTile::hidden, QueryTile::hidden}};
         if (n < heads * Tr) classify(p, b, visit.head, n % Tr, 2 * j, visit.kind);
-        unsigned seen = __ballot_sync(~0u, visit.kind[0] != QueryTile::hidden || visit.kind[1] != QueryTile::hidden);
+        unsigned seen =
+            __ballot_sync(~0u, visit.kind[0] != QueryTile::hidden || visit.kind[1] != QueryTile::hidden);
         for (; seen != 0; seen &= seen - 1, ++count) {
             if (lane == __ffs(seen) - 1) store(to + count, visit);
         }
     }
     if (lane > 0) return;
-    store(to + count, QueryTile{h_kv * heads, 0, {QueryTile::hidden, QueryTile::hidden}});  // if half a slot is left
+    store(to + count,
+          QueryTile{h_kv * heads, 0, {QueryTile::hidden, QueryTile::hidden}});  // if half a slot is left
     store(lists.slots + list, ceil_div(count, tiles));
 }
 

@@ -12,8 +12,8 @@ struct alignas(16) TileIndex {
     int visits = 0;         // to key tiles, where the mask counts them beforehand
 };
 
-/// The keys of a block of the backward pass, and the rows and keys that they belong to: those of a sequence, or
-/// of a document in it
+/// The keys of a block of the backward pass, and the rows and keys that they belong to: those of a sequence,
+/// or of a document in it
 struct KeyTile {
     int batch, head, heads;   // key/value head, and how many query heads read it
     int number, first, last;  // of the tile among those of `keys`; of its keys

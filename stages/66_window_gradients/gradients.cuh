@@ -1,6 +1,6 @@
-// The kernels of gradients under a mask, of stages 66, 68, 69 and 98. Part of their namespace. They know no mask
-// by name. A type `Place` says where the rows and the keys of a block lie; a type `Mask`, which query tiles see
-// these keys, whether all rows of a tile see all keys, and whether one row sees one key.
+// The kernels of gradients under a mask, of stages 66, 68, 69 and 98. Part of their namespace. They know no
+// mask by name. A type `Place` says where the rows and the keys of a block lie; a type `Mask`, which query
+// tiles see these keys, whether all rows of a tile see all keys, and whether one row sees one key.
 
 constexpr int groups = 2;  // warpgroups that multiply, of 64 keys each
 constexpr int threads = 128 * (1 + groups);
@@ -152,8 +152,8 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
 }
 
 /// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
-/// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16. `column` gives the rows that
-/// see one of the two, counted from the lane's first row.
+/// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16. `column` gives the rows
+/// that see one of the two, counted from the lane's first row.
 template <class T, int Br, class Column>
 __device__ void exponentiate(const Problem& p, bool masked, const Column& column, int m, const float2 (&L)[8],
                              float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
@@ -203,7 +203,8 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// Adds each warpgroup's part of dQ to the sums of `total` query tiles, from this visit on. One warp calls it.
+/// Adds each warpgroup's part of dQ to the sums of `total` query tiles, from this visit on. One warp calls
+/// it.
 template <class T, int d, class Shared, class Visit>
 __device__ void send_dQ(Shared& shared, const Problem& p, int b, Visit visit, int total) {
     const bool sends = threadIdx.x % 32 == 0;
@@ -278,7 +279,7 @@ __global__ void __launch_bounds__(threads, 1)
     claim_registers<240>();
     const int G = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, t = lane % 4;
     const int first_key = own.first + 64 * G, key = first_key + 16 * warp + lane / 4;  // and key + 8
-    float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
+    float dK[d / 2] = {}, dV[d / 2] = {};                                              // (64, d)
     mbarrier_try_wait(&shared.keys_full, 0);
 #pragma unroll 1
     for (int k = 0; k < total; ++k) {

@@ -7,12 +7,12 @@ namespace {
 
 using namespace ladder;
 
+#include "stages/65_hopper_windows/documents.cuh"
+#include "stages/65_hopper_windows/ranges.cuh"
 #include "stages/65_hopper_windows/types.cuh"
+#include "stages/65_hopper_windows/window.cuh"
 #include "stages/66_window_gradients/gradients.cuh"
 #include "stages/66_window_gradients/launch.cuh"
-#include "stages/65_hopper_windows/ranges.cuh"
-#include "stages/65_hopper_windows/window.cuh"
-#include "stages/65_hopper_windows/documents.cuh"
 
 using Documents = Types<Ranges<Window>, InDocuments>;
 
@@ -26,6 +26,7 @@ LADDER_STAGE(backward, Dims, .number = 68, .name = "document_gradients", .parent
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "key tiles begin where documents do; query tiles lie on the grid of the sequence",
              .shows_in = "backward-packed", .pass = Pass::backward,
-             .takes = {Feature::window, Feature::documents}, .repeats_exactly = false, .workspace_bytes = workspace_bytes<Documents>);
+             .takes = {Feature::window, Feature::documents}, .repeats_exactly = false,
+             .workspace_bytes = workspace_bytes<Documents>);
 
 }  // namespace

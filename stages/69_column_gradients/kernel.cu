@@ -7,12 +7,12 @@ namespace {
 
 using namespace ladder;
 
+#include "stages/65_hopper_windows/columns.cuh"
+#include "stages/65_hopper_windows/ranges.cuh"
 #include "stages/65_hopper_windows/types.cuh"
+#include "stages/65_hopper_windows/window.cuh"
 #include "stages/66_window_gradients/gradients.cuh"
 #include "stages/66_window_gradients/launch.cuh"
-#include "stages/65_hopper_windows/ranges.cuh"
-#include "stages/65_hopper_windows/window.cuh"
-#include "stages/65_hopper_windows/columns.cuh"
 
 using Columns = Types<ColumnMask<Window>>;
 
@@ -26,6 +26,7 @@ LADDER_STAGE(backward, Dims, .number = 69, .name = "column_gradients", .parent =
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "the bounds of a block's keys are two gaps in its range of query tiles",
              .shows_in = "backward-column-bounds", .pass = Pass::backward,
-             .takes = {Feature::window, Feature::columns}, .repeats_exactly = false, .workspace_bytes = workspace_bytes<Columns>);
+             .takes = {Feature::window, Feature::columns}, .repeats_exactly = false,
+             .workspace_bytes = workspace_bytes<Columns>);
 
 }  // namespace

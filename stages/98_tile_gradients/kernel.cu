@@ -7,10 +7,10 @@ namespace {
 
 using namespace ladder;
 
+#include "stages/65_hopper_windows/tiles.cuh"
 #include "stages/65_hopper_windows/types.cuh"
 #include "stages/66_window_gradients/gradients.cuh"
 #include "stages/66_window_gradients/launch.cuh"
-#include "stages/65_hopper_windows/tiles.cuh"
 
 using Lists = Types<TileMask>;
 
