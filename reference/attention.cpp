@@ -42,6 +42,39 @@ MatrixOf<Real> as(Matrix X) {
     }
 }
 
+template <class Real>
+Real rounded_to(int bits, Real x) {
+    int exponent = 0;
+    const Real fraction = std::frexp(x, &exponent);
+    return std::ldexp(std::round(std::ldexp(fraction, bits)), exponent - bits);
+}
+
+template <class Real>
+MatrixOf<Real> tanh_of(const Mask& mask, const MatrixOf<Real>& x) {
+    MatrixOf<Real> t = x.array().tanh();
+    if (const int bits = mask.scores.tanh_bits; bits > 0) {
+        for (Real& number : t.reshaped()) number = rounded_to(bits, number);
+    }
+    return t;
+}
+
+/// Turns a row's scaled scores with the keys key_of(0), key_of(1), ... into those that its mask has, -inf
+/// where it hides a key.
+template <class Real, class Row, class KeyOf, class Stored>
+void change_scores(const Mask& mask, int row, const KeyOf& key_of, const Stored& stored, Row&& s) {
+    const auto c = static_cast<Real>(mask.scores.softcap);
+    if (c > 0) s = stored((c * tanh_of<Real>(mask, s / c)).eval());
+    if (mask.scores.slope != 0) {
+        const int position = mask.document_of(row).position(row);
+        for (Eigen::Index k = 0; k < s.size(); ++k)
+            s[k] -= static_cast<Real>(mask.scores.slope * std::abs(position - key_of(k)));
+        s = stored(s.eval());
+    }
+    for (Eigen::Index k = 0; k < s.size(); ++k) {
+        if (mask.hides(row, key_of(k))) s[k] = -static_cast<Real>(infinity);
+    }
+}
+
 /// Attention in the arithmetic of Real. S, P and O pass through `stored`.
 template <class Real, class Stored>
 Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Rows& K, const Rows& V, double scale,
@@ -50,7 +83,9 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Rows& K, const
     const Block Qs = Q.cast<Real>();
     const Eigen::Index d = V(0, 0).cols();
 
-    Result result{Matrix::Zero(Q.rows(), d), Vector::Constant(Q.rows(), -infinity),
+    const auto sink = static_cast<Real>(mask.sink);
+
+    Result result{Matrix::Zero(Q.rows(), d), Vector::Constant(Q.rows(), mask.sink),
                   Eigen::VectorXi::Constant(Q.rows(), -1)};
     for (Eigen::Index first = 0; first < Q.rows(); first += block_rows) {
         const Eigen::Index n = std::min(block_rows, Q.rows() - first);
@@ -74,13 +109,12 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Rows& K, const
             const int count = mask.end(row) - mask.first(row);
             auto s = S.row(i).segment(from, count);
             s = stored((static_cast<Real>(scale) * s).eval());
-            for (int k = 0; k < count; ++k) {
-                if (mask.hides(row, begin + from + k)) s[k] = -static_cast<Real>(infinity);
-            }
-            const Real m = s.maxCoeff(&result.peak[first + i]);
+            change_scores<Real>(
+                mask, row, [&](Eigen::Index k) { return begin + from + static_cast<int>(k); }, stored, s);
+            const Real m = std::max(sink, s.maxCoeff(&result.peak[first + i]));
             result.peak[first + i] += begin + from;
             s = (s.array() - m).exp();
-            const Real l = s.sum();
+            const Real l = s.sum() + std::exp(sink - m);
             if (!mask.dropout.is_none()) {
                 for (int k = 0; k < count; ++k)
                     s[k] *= mask.dropout.keeps(row, begin + from + k) ? Real(256) / mask.dropout.kept : 0;
@@ -117,6 +151,8 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
     Block dK = Block::Zero(Nk, K.cols()), dV = Block::Zero(Nk, V.cols());
     Vector dQ_squares = Vector::Zero(given ? Nq : 0), dK_squares = Vector::Zero(given ? Nk : 0),
            dV_squares = Vector::Zero(given ? Nk : 0);
+    double dsink = 0, dsink_squares = 0;
+    const auto sink = static_cast<Real>(mask.sink);
     const Vector K_norms = K.rowwise().squaredNorm(), Q_norms = Q.rowwise().squaredNorm(),
                  dO_norms = dO.rowwise().squaredNorm();
     for (Eigen::Index first = 0; first < Nq; first += block_rows) {
@@ -127,6 +163,14 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
             return std::lower_bound(keys, keys + Nk, key) - keys;
         };
         const auto from = [&](Eigen::Index i) { return before(mask.first(part.rows[first + i])); };
+        if (given && mask.sink > -infinity) {
+            for (Eigen::Index i = first; i < first + n; ++i) {
+                const auto products = dO.row(i).cwiseProduct(part.forward->O.row(i));
+                const double weight = std::exp(mask.sink - part.forward->L[i]);
+                dsink -= weight * products.sum();
+                dsink_squares += weight * weight * products.squaredNorm();
+            }
+        }
         const auto seen = [&](Eigen::Index i) { return before(mask.end(part.rows[first + i])) - from(i); };
         // What dropout multiplies these probabilities of a row with.
         const auto kept_of = [&](int row, Eigen::Index begin, Eigen::Index count) {
@@ -152,30 +196,50 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
             auto s = S.row(i).segment(begin, count);
             auto p = P.row(i).segment(begin, count);
             s *= static_cast<Real>(scale);
-            for (Eigen::Index k = 0; k < count; ++k) {
-                if (mask.hides(row, part.keys[begin + k])) s[k] = -static_cast<Real>(infinity);
-            }
+            const auto change = [&](const auto& stored_S) {
+                change_scores<Real>(
+                    mask, row, [&](Eigen::Index k) { return part.keys[begin + k]; }, stored_S, s);
+            };
+            // What the scores of the mask change with these.
+            Block slopes = Block::Ones(1, count);
+            if (const auto c = static_cast<Real>(mask.scores.softcap); c > 0)
+                slopes = 1 - tanh_of<Real>(mask, s / c).array().square();
             auto dp = dP.row(i).segment(begin, count);
             const Block kept = kept_of(row, begin, count);
             Real D = 0;
             if (given) {
+                change(AsItIs());
                 p = stored((s.array() - static_cast<Real>(part.forward->L[first + i])).exp().matrix().eval());
                 D = dO_block.row(i).dot(part.forward->O.row(first + i).template cast<Real>());
                 const double D_size = dO.row(first + i).cwiseProduct(part.forward->O.row(first + i)).norm();
                 const Matrix at_least = kept.template cast<double>().cwiseMax(1);
                 auto weight = weights.row(i).segment(begin, count);
                 weight = p.template cast<double>().cwiseProduct(at_least);
-                terms.row(i).segment(begin, count) =
-                    weight.array() * dp.template cast<double>().array().abs() +
-                    p.template cast<double>().array() * D_size;
+                auto term = terms.row(i).segment(begin, count);
+                term = weight.array() * dp.template cast<double>().array().abs() +
+                       p.template cast<double>().array() * D_size;
+                if (const double c = mask.scores.softcap, error = mask.scores.tanh_error; c > 0) {
+                    // A tanh t that is off by an error e is so by e |t|: weights by e c |t|, 1 - t^2 by 2 e
+                    // t^2.
+                    const Eigen::ArrayXXd squares = 1 - slopes.template cast<double>().array(),
+                                          larger = 1 + error * c * squares.sqrt();
+                    weight.array() *= larger;
+                    term.array() *= (1 - squares) * larger + 2 * error * squares;
+                }
             } else {
                 s = stored(s.eval());
-                s = (s.array() - s.maxCoeff()).exp();
-                p = stored((s / s.sum()).eval());
+                change(stored);
+                const Real m = std::max(sink, s.maxCoeff());
+                s = (s.array() - m).exp();
+                const Real sink_weight = std::exp(sink - m), l = s.sum() + sink_weight;
+                p = stored((s / l).eval());
                 D = p.dot(dp.cwiseProduct(kept));
+                dsink -= static_cast<double>(sink_weight / l * D);
             }
             dp = stored(dp.cwiseProduct(kept).eval());  // of the probabilities before dropout
-            dS.row(i).segment(begin, count) = stored((p.array() * (dp.array() - D)).matrix().eval());
+            auto ds = dS.row(i).segment(begin, count);
+            ds = stored((p.array() * (dp.array() - D)).matrix().eval());
+            if (mask.scores.softcap > 0) ds = stored(ds.cwiseProduct(slopes).eval());
             p = stored(p.cwiseProduct(kept).eval());  // as in O
         }
         const auto factor = static_cast<Real>(scale);
@@ -191,9 +255,11 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
     return {dQ,
             stored((static_cast<Real>(scale) * dK).eval()).template cast<double>(),
             stored(dV).template cast<double>(),
+            dsink,
             dQ_squares.cwiseSqrt(),
             dK_squares.cwiseSqrt(),
-            dV_squares.cwiseSqrt()};
+            dV_squares.cwiseSqrt(),
+            std::sqrt(dsink_squares)};
 }
 
 template <class Real, class Stored>
@@ -215,7 +281,7 @@ Document Mask::document_of(int row) const {
 
 int Mask::end(int row) const {
     const Document own = document_of(row);
-    const int position = row - own.end_row + own.end_key;
+    const int position = own.position(row);
     int end = own.end_key;
     if (causal) end = std::min(end, position + 1);
     if (right >= 0) end = static_cast<int>(std::min<std::int64_t>(end, std::int64_t{position} + right + 1));
@@ -224,8 +290,7 @@ int Mask::end(int row) const {
 
 int Mask::first(int row) const {
     const Document own = document_of(row);
-    const std::int64_t first =
-        left < 0 ? own.first_key : std::int64_t{row} - own.end_row + own.end_key - left;
+    const std::int64_t first = left < 0 ? own.first_key : std::int64_t{own.position(row)} - left;
     return static_cast<int>(std::clamp<std::int64_t>(first, own.first_key, end(row)));
 }
 

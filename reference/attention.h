@@ -17,8 +17,8 @@ using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 using Vector = Eigen::VectorXd;
 
 /// O (rows, d) and L (rows): L = log sum exp of the scaled, masked scores; -inf and O = 0 for a row without
-/// keys. `peak` (rows) is the key with a row's largest score, -1 without keys; empty where O and L were
-/// given.
+/// keys, or the sink where the mask has one. `peak` (rows) is the key with a row's largest score, -1 without
+/// keys; empty where O and L were given.
 struct Result {
     Matrix O;
     Vector L;
@@ -69,10 +69,12 @@ Result standard_attention(const Matrix& Q, const Eigen::VectorXi& rows, const Ro
 /// and V (n, d). Where query heads share K and V, the sum over them is the gradient by K and V.
 struct Gradients {
     Matrix dQ, dK, dV;
+    double dsink;  ///< by the sink of the mask; 0 without one
     /// For each row of dQ, dK and dV, the root of the sum of the squares of the terms that it is a sum of, a
     /// term being as large as what it is a difference of: P (|dP| + |dO o O|) |K|, say. What rounding leaves
     /// is relative to this, also where the terms cancel. Empty unless O and L were given.
     Vector dQ_terms, dK_terms, dV_terms;
+    double dsink_terms;  ///< the same of that
 };
 
 /// One head's gradients in double precision, with everything that they need computed from Q (Nq, d), K, V
@@ -81,14 +83,15 @@ struct Gradients {
 ///     D = rowsum(P o dP)      dP = dO V^T      dS = P o (dP - D)
 ///     dV = P^T dO             dQ = scale dS K  dK = scale dS^T Q
 ///
-/// Rows without keys add nothing, and have dQ = 0.
+/// With a softcap dS is then multiplied by 1 - tanh(s / c)^2. The sink's gradient is -rowsum(P of the sink
+/// D), since it has no value. Rows without keys add nothing, and have dQ = 0.
 Gradients attention_gradient(const Matrix& Q, const Matrix& K, const Matrix& V, const Matrix& dO,
                              double scale, const Mask& mask);
 
 /// What some query rows and some keys add to them, from what the forward pass left, as a kernel does it:
-/// P = exp(S - L), and D = rowsum(dO o O), which is the same. dQ is whole if all keys are given, dK and dV if
-/// all rows are. Q, dO and O are (rows, d), L is (rows), K and V are (keys, d); rows and keys are indices of
-/// the whole problem, ascending. Source: T. Dao, FlashAttention-2, arXiv 2307.08691, Algorithm 2.
+/// P = exp(S - L), and D = rowsum(dO o O), which is the same. dQ is whole if all keys are given, dK, dV and
+/// dsink if all rows are. Q, dO and O are (rows, d), L is (rows), K and V are (keys, d); rows and keys are
+/// indices of the whole problem, ascending. Source: T. Dao, FlashAttention-2, arXiv 2307.08691, Algorithm 2.
 Gradients attention_gradient(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K,
                              const Eigen::VectorXi& keys, const Matrix& V, const Matrix& dO,
                              const Result& forward, double scale, const Mask& mask);

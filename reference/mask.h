@@ -1,8 +1,9 @@
 /// @file
-/// Which keys a query row sees, and which of their probabilities count.
+/// Which keys a query row sees, what becomes of their scores, and which of their probabilities count.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "reference/dropout.h"
@@ -20,6 +21,8 @@ struct HiddenRows {
 /// Rows and keys that belong together: a row sees no others.
 struct Document {
     int first_row, end_row, first_key, end_key;
+    /// The key that a row stands at: the last row stands at the last key.
+    int position(int row) const { return row - end_row + end_key; }
 };
 
 /// Any mask, in tiles of 64 query rows and 64 keys.
@@ -35,6 +38,16 @@ struct Tiles {
     }
 };
 
+/// What the scores of a head become before its mask hides any.
+struct Scores {
+    double softcap = 0;  ///< c: a score s becomes c tanh(s / c); 0 for none
+    double slope = 0;    ///< of ALiBi: then it is less by this times the distance of the key from the row
+    int tanh_bits = 0;   ///< significant bits that are kept of tanh; 0 for all
+    /// What a tanh may be off by, relative to it, in units of the error that Gradients' sizes of terms are
+    /// for. These alone depend on it.
+    double tanh_error = 0;
+};
+
 /// Which keys a query row sees, aligned bottom-right: row i is at the position i + Nk - Nq of the keys. Under
 /// a causal mask it sees none past its position, in a window none more than `left` before or `right` past it,
 /// and none that hides from it, itself or in its tile. `row` counts from the first row of the whole (Nq, d)
@@ -47,7 +60,10 @@ struct Mask {
     std::vector<Document> documents = {};  ///< one after the other, in each of which this holds; or none
     std::vector<HiddenRows> hidden = {};   ///< of each key; empty if none hides
     Tiles tiles = {};                      ///< those that hide keys, too; or none
-    Dropout dropout = {};                  ///< of the probabilities of the keys that are seen
+    Scores scores = {};
+    /// The score of one key more, which every row sees and which has no value.
+    double sink = -std::numeric_limits<double>::infinity();
+    Dropout dropout = {};  ///< of the probabilities of the keys that are seen
     /// `row` sees those of the keys first(row) .. end(row) - 1 that do not hide from it. Neither falls from a
     /// row to the next.
     int first(int row) const;

@@ -35,7 +35,10 @@ enum class Feature : std::uint8_t {
     prefix,
     ranks,
     tiles,
-    dropout
+    dropout,
+    softcap,
+    alibi,
+    sinks
 };
 
 /// What a stage multiplies, which determines the bounds that its outputs are held to.
@@ -136,6 +139,7 @@ struct Documents {
 /// loss's gradients dQ, dK and dV by Q, K and V.
 /// A causal mask is aligned bottom-right: row i sees the keys j <= i + Nk - Nq.
 /// A row that sees no key has O = 0, L = -inf and dQ = 0. Kernels take it by value.
+/// With a softcap, ALiBi or both, the scores scale Q K^T are changed first, in this order, before the mask.
 struct Problem : Shape {
     View Q, K, V, O;
     float* L = nullptr;   ///< (B, H, Nq), natural logarithm
@@ -146,6 +150,20 @@ struct Problem : Shape {
     Columns columns;
     Documents documents;
     TileLists tiles;  ///< the whole mask: not with a causal one
+    /// c: a score s becomes s' = c tanh(s / c), whose derivative is 1 - (s' / c)^2. 0: none.
+    float softcap = 0;
+    /// ALiBi, (H) or (B, H): the score of row i and key j is less by the slope of its head times
+    /// |i + Nk - Nq - j|, the distance of the key from the row's position. With documents or lengths a row's
+    /// position is that of a causal mask. Slopes have no gradient. Null: none.
+    const float* alibi_slopes = nullptr;
+    int alibi_batch_stride = 0;  ///< from a batch entry's slopes to the next's: 0 or H
+    /// (H): attention sinks, the score of one key more of each head, which every row sees and which has no
+    /// value: O = sum(exp(S - m) V) / (l + exp(sink - m)), and L is the logarithm of the whole sum. A row
+    /// that sees no other key has O = 0 and L = sink. Null: none.
+    const float* sinks = nullptr;
+    /// (H), of the backward pass: -sum(exp(sink - L) rowsum(dO o O)) over the rows of a head in all batch
+    /// entries. Null in the forward pass and without sinks.
+    float* dsinks = nullptr;
     Dropout dropout;
     /// (B,): the keys of each request, which are the first of its Nk; a causal mask and a window are aligned
     /// to the last of them. What lies past them may be NaN. Null: each request has all Nk.

@@ -1,9 +1,12 @@
 /// @file
 /// The list of features: each once, and what it writes it reads.
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include <vector>
 
 #include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
@@ -33,8 +36,11 @@ TEST_CASE("features: options and records read what they write, and none is left 
         INFO(info.word());
         std::mt19937_64 random(1);
         int drawn = 0;
-        for (const Stage& stage : stages()) {
-            if (!takes(stage, info.feature)) continue;
+        std::vector<Stage> taking;
+        std::ranges::copy_if(stages(), std::back_inserter(taking),
+                             [&](const Stage& stage) { return takes(stage, info.feature); });
+        if (taking.empty()) taking.emplace_back(stages().front()).takes = {info.feature};
+        for (const Stage& stage : taking) {
             for (int k = 0; k < 20; ++k) {
                 Case c{.shape = {.B = 1, .Nq = 70, .Nk = 300}, .features = {.page_size = 16}};
                 if (info.feature != Feature::prefix) c.features.page_size = 0;

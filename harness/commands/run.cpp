@@ -246,10 +246,10 @@ Document run(const RunOptions& options) {
     const Outputs outputs = run_with_progress(*device, stage, c, inputs);
 
     std::vector<std::pair<std::string, std::string>> written;
-    for (const OutputTensor& tensor : output_tensors(c.pass)) {
+    for (const OutputTensor& tensor : output_tensors(c)) {
         const auto file = files.find(tensor.name);
         if (file == files.end() || !file->second) continue;
-        const NpyArray& like = tensor.of_keys ? k : q;
+        const NpyArray& like = tensor.rows_of == RowsOf::keys ? k : q;
         std::vector<std::uint16_t> bits = outputs.*tensor.elements;
         if (c.layout == Layout::bnhd)
             bits = exchanged(bits, {like.shape[0], like.shape[2], like.shape[1], like.shape[3]});

@@ -40,8 +40,12 @@ Buffer uploaded(Device& device, const std::vector<X>& dense, const char* name) {
 std::map<Feature, Buffer> uploaded_numbers(Device& device, const Case& c) {
     std::map<Feature, Buffer> buffers;
     for (const FeatureInfo* info : in_use_of(c.features)) {
-        if (info->numbers != nullptr)
-            buffers.emplace(info->feature, uploaded(device, info->numbers(c), info->array));
+        if (info->numbers == nullptr) continue;
+        std::visit(
+            [&](const auto& numbers) {
+                buffers.emplace(info->feature, uploaded(device, numbers, info->array));
+            },
+            info->numbers(c));
     }
     return buffers;
 }
@@ -241,6 +245,8 @@ DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, 
       dQ(Room(device, c, true).of(Tensor::dQ, "dQ", is_backward(c))),
       dK(Room(device, c, true).of(Tensor::dK, "dK", is_backward(c))),
       dV(Room(device, c, true).of(Tensor::dV, "dV", is_backward(c))),
+      dsinks(device, is_backward(c) && !c.features.sinks.empty() ? c.shape.H * sizeof(float) : 0, "dsinks",
+             true),
       cache(device, stage, c, inputs),
       workspace(device, stage, c.shape, ranks) {
     require_taken(stage, c);
@@ -249,6 +255,7 @@ DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, 
         at.dQ = dQ.data();
         at.dK = dK.data();
         at.dV = dV.data();
+        at.dsinks = dsinks.data();
     } else {
         at.O = O.data();
         at.L = static_cast<float*>(L.data());

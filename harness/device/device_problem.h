@@ -61,6 +61,7 @@ struct DeviceProblem {
 
     Buffer O, L;        ///< of the forward pass, else empty
     Buffer dQ, dK, dV;  ///< of the backward pass, else empty
+    Buffer dsinks;      ///< of that with sinks, else empty
     RoundedCache cache;
     Workspace workspace;
     Problem problem;

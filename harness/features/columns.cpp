@@ -226,10 +226,10 @@ FeatureInfo columns_feature() {
         mask.hidden = hidden_rows(c, b, h);
     };
     info.visible_scores = scores_of_columns;
-    info.tell_peers = [](const Case& c, nlohmann::json& request) {  // LTS, LTE, UTS and UTE of each key
-        request["columns"] = nlohmann::json::array();
+    info.tell_peers = [](const Case& c, nlohmann::json& features) {  // LTS, LTE, UTS and UTE of each key
+        features["columns"] = nlohmann::json::array();
         for (const auto& [begin, end] : hidden_rows(c, 0, 0))
-            request["columns"].push_back({begin[0], end[0], begin[1], end[1]});
+            features["columns"].push_back({begin[0], end[0], begin[1], end[1]});
     };
     info.put_on_diagonal = [](int, std::size_t, Case& c) { c.features.columns = "random"; };
     info.put_small = [](Case& c) {  // gradients are counted without them

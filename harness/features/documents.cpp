@@ -204,8 +204,8 @@ FeatureInfo documents_feature() {
     };
     info.mask = [](const Case& c, int, int, reference::Mask& mask) { mask.documents = documents_of(c); };
     info.visible_scores = scores_of_rows;
-    info.tell_peers = [](const Case& c, nlohmann::json& request) {
-        request["documents"] = document_bounds(c);
+    info.tell_peers = [](const Case& c, nlohmann::json& features) {
+        features["documents"] = document_bounds(c);
     };
     info.sets_sizes = true;
     info.depends_on_row = true;

@@ -52,11 +52,11 @@ FeatureInfo dropout_feature() {
     info.read = [](Features& f, const std::string& text) { f.dropout = parse_dropout(text); };
     info.fill = [](const Case& c, const void*, Problem& p) { p.dropout = c.features.dropout; };
     info.mask = [](const Case& c, int b, int h, reference::Mask& mask) {
-        const auto [whole_b, first_h] = c.sampled.empty() ? std::pair(b, 0) : c.sampled[b];
-        mask.dropout = {c.features.dropout.kept, c.features.dropout.seed, whole_b, first_h + h};
+        const auto [whole_b, whole_h] = c.in_whole(b, h);
+        mask.dropout = {c.features.dropout.kept, c.features.dropout.seed, whole_b, whole_h};
     };
-    info.tell_peers = [](const Case& c, nlohmann::json& request) {
-        request["dropout"] = share_of(c.features.dropout);
+    info.tell_peers = [](const Case& c, nlohmann::json& features) {
+        features["dropout"] = share_of(c.features.dropout);
     };
     info.depends_on_row = true;
     info.draw = draw_dropout;

@@ -3,10 +3,15 @@
 /// of features.cpp; commands, records, inputs, cases, the reference and devices walk over that list.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <random>
 #include <string>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "harness/base/numbers.h"
@@ -16,6 +21,9 @@
 #include "stages/stage.h"
 
 namespace ladder {
+
+/// What a feature brings that kernels read from memory.
+using Numbers = std::variant<std::vector<int>, std::vector<float>>;
 
 /// Where a function is null, there is nothing to say. Those of a Case are asked of cases that have the
 /// feature, but for fit(), and for what gives one to a case.
@@ -43,8 +51,8 @@ struct FeatureInfo {
 
     // What it is in a run
 
-    const char* array = nullptr;                         ///< "column bounds": the numbers that it brings
-    std::vector<int> (*numbers)(const Case&) = nullptr;  ///< which are these
+    const char* array = nullptr;                            ///< "column bounds": the numbers that it brings
+    std::function<Numbers(const Case&)> numbers = nullptr;  ///< which are these
     /// Puts it into a problem; the numbers are at `numbers`.
     void (*fill)(const Case&, const void* numbers, Problem&) = nullptr;
     void (*mask)(const Case&, int b, int h, reference::Mask&) = nullptr;
@@ -53,7 +61,7 @@ struct FeatureInfo {
     double (*visible_scores)(const Case&) = nullptr;
     /// Of so many keys of all requests, those that a kernel has to read.
     double (*keys)(const Case&, double keys) = nullptr;
-    void (*tell_peers)(const Case&, nlohmann::json& request) = nullptr;
+    void (*tell_peers)(const Case&, nlohmann::json& features) = nullptr;
 
     // Cases that have it
 
@@ -78,17 +86,6 @@ struct FeatureInfo {
     bool is_in(const Features& features) const { return !text(features).empty(); }
 };
 
-// Those of the list, each in a file of its name.
-FeatureInfo window_feature();
-FeatureInfo columns_feature();
-FeatureInfo documents_feature();
-FeatureInfo lengths_feature();
-FeatureInfo pages_feature();
-FeatureInfo tiles_feature();
-FeatureInfo dropout_feature();
-FeatureInfo prefix_feature();
-FeatureInfo ranks_feature();
-
 /// One that is a member of Features: a text, a number, or what its file reads and writes itself.
 template <auto member>
 FeatureInfo feature_of(Feature feature, const char* option, const char* type, const char* help) {
@@ -99,9 +96,11 @@ FeatureInfo feature_of(Feature feature, const char* option, const char* type, co
         info.read = [](Features& f, const std::string& text) { f.*member = text; };
     } else if constexpr (requires(Features f) { std::to_string(f.*member); }) {
         info.text = [](const Features& f) {
-            return f.*member == Features().*member ? "" : std::to_string(f.*member);
+            return f.*member == Features().*member ? "" : fmt::format("{}", f.*member);
         };
-        info.read = [](Features& f, const std::string& text) { f.*member = number_in<int>(text); };
+        info.read = [](Features& f, const std::string& text) {
+            f.*member = number_in<std::remove_cvref_t<decltype(f.*member)>>(text);
+        };
         info.is_text = false;
     }
     return info;

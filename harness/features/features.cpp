@@ -8,9 +8,24 @@
 
 namespace ladder {
 
+// Each is in the file of its name.
+FeatureInfo window_feature();
+FeatureInfo columns_feature();
+FeatureInfo documents_feature();
+FeatureInfo lengths_feature();
+FeatureInfo pages_feature();
+FeatureInfo tiles_feature();
+FeatureInfo softcap_feature();
+FeatureInfo alibi_feature();
+FeatureInfo sinks_feature();
+FeatureInfo dropout_feature();
+FeatureInfo prefix_feature();
+FeatureInfo ranks_feature();
+
 const std::vector<FeatureInfo>& all_features() {
     static const std::vector<FeatureInfo> all{window_feature(),  columns_feature(), documents_feature(),
                                               lengths_feature(), pages_feature(),   tiles_feature(),
+                                              softcap_feature(), alibi_feature(),   sinks_feature(),
                                               dropout_feature(), prefix_feature(),  ranks_feature()};
     return all;
 }
@@ -75,6 +90,7 @@ Problem make_problem(const Case& c, const Addresses& at) {
         problem.dQ = view(Tensor::dQ, at.dQ);
         problem.dK = view(Tensor::dK, at.dK);
         problem.dV = view(Tensor::dV, at.dV);
+        problem.dsinks = static_cast<float*>(at.dsinks);
     }
     problem.scale = c.softmax_scale();
     problem.causal = c.causal;

@@ -145,7 +145,7 @@ FeatureInfo lengths_feature() {
     info.mask = [](const Case& c, int b, int, reference::Mask& mask) { mask.Nk = length_of(c, b); };
     info.visible_scores = scores_of_requests;
     info.keys = keys_of_requests;
-    info.tell_peers = [](const Case& c, nlohmann::json& request) { request["lengths"] = lengths_of(c); };
+    info.tell_peers = [](const Case& c, nlohmann::json& features) { features["lengths"] = lengths_of(c); };
     info.draw = draw_lengths;
     info.put_ordinary = [](Case& c) { c.features.lengths = std::to_string(c.shape.Nk); };
     info.corners = length_corners;

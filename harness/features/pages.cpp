@@ -99,8 +99,8 @@ FeatureInfo pages_feature() {
         p.block_table = static_cast<const int*>(numbers);
         p.page_size = c.features.page_size;
     };
-    info.tell_peers = [](const Case& c, nlohmann::json& request) {
-        request["page_size"] = c.features.page_size;
+    info.tell_peers = [](const Case& c, nlohmann::json& features) {
+        features["page_size"] = c.features.page_size;
     };
     info.draw = draw_pages;
     info.corners = page_corners;

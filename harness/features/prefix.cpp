@@ -101,7 +101,7 @@ FeatureInfo prefix_feature() {
     info.require = require_prefix;
     info.fill = [](const Case& c, const void*, Problem& p) { p.prefix = c.features.prefix; };
     info.keys = [](const Case& c, double keys) { return keys - (c.shape.B - 1.0) * c.features.prefix; };
-    info.tell_peers = [](const Case& c, nlohmann::json& request) { request["prefix"] = c.features.prefix; };
+    info.tell_peers = [](const Case& c, nlohmann::json& features) { features["prefix"] = c.features.prefix; };
     info.draw = draw_prefix;
     info.corners = prefix_corners;
     info.put_small = [](Case& c) {

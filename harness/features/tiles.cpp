@@ -201,11 +201,11 @@ double scores_of_tiles(const Case& c) {
 
 /// The kind of each tile, row by row of tiles, and the words of partial ones as halves of 32 bits; of all
 /// heads.
-void tell_peers_tiles(const Case& c, nlohmann::json& request) {
+void tell_peers_tiles(const Case& c, nlohmann::json& features) {
     const reference::Tiles tiles = tiles_of(c, 0, 0);
     auto halves = nlohmann::json::array();
     for (const std::uint64_t word : tiles.bits) halves.push_back({word & 0xffffffff, word >> 32});
-    request["tiles"] = {{"kinds", tiles.kinds}, {"bits", halves}};
+    features["tiles"] = {{"kinds", tiles.kinds}, {"bits", halves}};
 }
 
 /// Instead of a causal mask.

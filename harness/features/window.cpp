@@ -84,8 +84,8 @@ FeatureInfo window_feature() {
         mask.right = c.features.window.right;
     };
     info.visible_scores = scores_of_rows;
-    info.tell_peers = [](const Case& c, nlohmann::json& request) {
-        request["window"] = {c.features.window.left, c.features.window.right};
+    info.tell_peers = [](const Case& c, nlohmann::json& features) {
+        features["window"] = {c.features.window.left, c.features.window.right};
     };
     info.depends_on_row = true;
     info.draw = draw_window;

@@ -51,7 +51,10 @@ const std::vector<FeatureWords>& feature_words() {
                                                  {Feature::prefix, "prefix", "a shared prefix"},
                                                  {Feature::ranks, "ranks", "several ranks"},
                                                  {Feature::tiles, "tiles", "lists of tiles"},
-                                                 {Feature::dropout, "dropout", "dropout"}};
+                                                 {Feature::dropout, "dropout", "dropout"},
+                                                 {Feature::softcap, "softcap", "a softcap of the scores"},
+                                                 {Feature::alibi, "alibi", "ALiBi"},
+                                                 {Feature::sinks, "sinks", "attention sinks"}};
     return words;
 }
 

@@ -88,6 +88,11 @@ struct Case {
 
     bool operator==(const Case&) const = default;
     float softmax_scale() const;
+    /// Batch entry and query head of the whole problem.
+    std::pair<int, int> in_whole(int b, int h) const {
+        const auto [whole_b, first_h] = sampled.empty() ? std::pair(b, 0) : sampled[b];
+        return {whole_b, first_h + h};
+    }
 };
 
 /// The pages of the pool of a case: as many as all requests would have if each had Nk keys, and one more.

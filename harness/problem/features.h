@@ -17,6 +17,9 @@ struct Features {
     std::string lengths = {};  ///< keys of the requests, "100,0,513", in turn if B is more; empty: all Nk
     int page_size = 0;         ///< keys of a page, in a pool whose table the seed shuffles; 0: no pages
     std::string tiles = {};    ///< one of tile_patterns(), drawn by the seed; empty for none
+    float softcap = 0;         ///< 0: none
+    std::string alibi = {};    ///< one of alibi_kinds(), which slopes the heads have; empty for none
+    std::string sinks = {};    ///< one of sink_kinds(), drawn by the seed; empty for none
     Dropout dropout = {};
     int prefix = 0;  ///< first keys that all requests have in common, in the same pages
     int ranks = 1;   ///< that divide the sequence, each with its chunks: Stage::chunks

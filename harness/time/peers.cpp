@@ -78,9 +78,9 @@ std::vector<std::string> Peers::prepare(const Case& c, const std::vector<std::st
                            {"Nq", s.Nq},         {"Nk", s.Nk},
                            {"d", s.d},           {"dtype", name(c.dtype)},
                            {"causal", c.causal}, {"pass", name(c.pass)},
-                           {"peers", names}};
+                           {"peers", names},     {"features", nlohmann::json::object()}};
     for (const FeatureInfo* info : in_use_of(c.features)) {
-        if (info->tell_peers != nullptr) info->tell_peers(c, request);
+        if (info->tell_peers != nullptr) info->tell_peers(c, request["features"]);
     }
     program_.write_line(request.dump());
     return answer(program_, limit_s_, [&](const nlohmann::json& json) {

@@ -119,9 +119,8 @@ class Peers:
         except torch.cuda.OutOfMemoryError as error:
             self.release()
             return {name: out_of_memory(error) for name in request["peers"]}
-        window = tuple(None if keys < 0 else keys for keys in request.get("window", (-1, -1)))
-        lists = {key: request[key] for key in ("columns", "documents", "lengths", "page_size", "prefix", "tiles", "dropout")
-                 if key in request}
+        lists = request["features"]
+        window = tuple(None if keys < 0 else keys for keys in lists.pop("window", (-1, -1)))
         return {name: self.warm_up(name, request["causal"], window, lists) for name in request["peers"]}
 
     def warm_up(self, name, causal, window, lists):

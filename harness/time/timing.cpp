@@ -193,7 +193,7 @@ class Contestant {
                 runs_.emplace_back(device.of_rank(rank, c.features.ranks), stage, part_case(stage, c, rank),
                                    inputs, c.features.ranks);
             problems_.push_back(run.problem);
-            for (const auto* output : {&run.O, &run.L, &run.dQ, &run.dK, &run.dV}) {
+            for (const auto* output : {&run.O, &run.L, &run.dQ, &run.dK, &run.dV, &run.dsinks}) {
                 if (output->bytes() == 0) continue;
                 const std::vector<unsigned char> nan(output->bytes(), 0xff);
                 device.upload(output->data(), nan.data(), nan.size());
@@ -216,7 +216,7 @@ class Contestant {
             add_part(stage_, case_, rank++,
                      {downloaded<std::uint16_t>(device_, run.O), downloaded<float>(device_, run.L),
                       downloaded<std::uint16_t>(device_, run.dQ), downloaded<std::uint16_t>(device_, run.dK),
-                      downloaded<std::uint16_t>(device_, run.dV)},
+                      downloaded<std::uint16_t>(device_, run.dV), downloaded<float>(device_, run.dsinks)},
                      outputs_);
         }
         runs_.clear();
@@ -227,7 +227,7 @@ class Contestant {
         try {
             const Outputs again = run_guarded(device_, stage_, case_, inputs_of(whole));
             if (!stage_.repeats_exactly) return;
-            for (const OutputTensor& tensor : output_tensors(case_.pass)) {
+            for (const OutputTensor& tensor : output_tensors(case_)) {
                 const auto first = tensor.bytes(outputs_), second = tensor.bytes(again);
                 if (std::memcmp(first.data(), second.data(), first.size()) != 0)
                     throw CheckFailed("two runs on the same inputs differ");

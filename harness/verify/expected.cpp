@@ -73,6 +73,11 @@ double lost_in_rounding(double L, double distance) {
     return std::isfinite(L) ? std::tanh(0x1p-24 * (std::abs(L) + of_no_weight)) * distance : 0;
 }
 
+/// A GPU's tanh is off by 2^-11 of it at most, as much as if 11 bits of it were kept (PTX, tanh.approx.f32).
+/// Scores under a softcap c are then off by 2^-11 of them, and their weights relative to these.
+constexpr int tanh_bits = 11;
+constexpr double tanh_error = 0x1p-11;
+
 /// Relative L2 of every tensor. Kernels that round P and dS to the storage type, as factors of the next
 /// product, and accumulate in fp32 stay below half of it on every kind of input and in either type; below 0.8
 /// of it if they take D from P and dP, which differs from rowsum(dO o O) by what O was rounded. With
@@ -85,8 +90,13 @@ double relative_l2_bound(DType dtype) {
 
 /// What fp32 rounds of a score which is the sum of large products, as an error of P relative to P. The
 /// forward pass divides by a sum of weights that are all off alike; P = exp(S - L) is off by all of it.
-double error_of_P(double scale, const Matrix& Q, const Matrix& K) {
-    return 0x1p-21 * std::abs(scale) * Q.rowwise().norm().maxCoeff() * K.rowwise().norm().maxCoeff();
+/// Under ALiBi S and L may be large where products are not.
+double error_of_P(double scale, const Matrix& Q, const Matrix& K, const Mask& mask,
+                  const reference::Vector& L) {
+    double size = std::abs(scale) * Q.rowwise().norm().maxCoeff() * K.rowwise().norm().maxCoeff();
+    for (const double of_row : L)
+        if (mask.scores.slope != 0 && std::isfinite(of_row)) size = std::max(size, std::abs(of_row));
+    return 0x1p-21 * size;
 }
 
 /// A case's inputs, head by head, in double precision.
@@ -202,6 +212,7 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
     const int rows = static_cast<int>(O.rows.size()), pieces = (rows + piece_rows - 1) / piece_rows;
     std::vector<double> errors(static_cast<std::size_t>(heads_of(c)) * pieces);
     std::vector<EightBitErrors> of_8_bits(quantized ? errors.size() : 0);
+    std::vector<std::pair<double, double>> of_tanh(errors.size());  // squares of its errors, and of O
     if (rounds) expected.unquantized_O.resize(O.values.size());
     parallel_for(heads_of(c) * pieces, [&](int item) {
         const int i = item / pieces;
@@ -232,6 +243,12 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
             errors[item] =
                 largest_error(reference::standard_attention<T>(Q, some, K, V, scale, mask).O, exact.O);
         }
+        if (mask.scores.softcap > 0) {
+            Mask rough = mask;
+            rough.scores.tanh_bits = tanh_bits;
+            of_tanh[item] = {(reference::attention(Q, some, K, V, scale, rough).O - exact.O).squaredNorm(),
+                             exact.O.squaredNorm()};
+        }
         std::copy_n(exact.O.data(), exact.O.size(), O.values.data() + row * s.d);
         std::copy_n(exact.L.data(), n, L.values.data() + row);
         std::copy_n(exact.peak.data(), n, expected.peak.data() + row);
@@ -244,11 +261,16 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
         const KeySizes sizes(K, V, s.Nk);
         for (int k = 0; k < n; ++k) {
             O.size[row + k] = std::max(exact.O.row(k).norm(), sized.row(k).norm());
-            L.size[row + k] = size_of_L(exact.L[k], std::abs(scale) * Q.row(k).norm() * sizes.largest_norm);
+            const double largest_product = std::abs(scale) * Q.row(k).norm() * sizes.largest_norm;
+            L.size[row + k] = size_of_L(exact.L[k], largest_product) +
+                              tanh_error / L_bound * std::min(mask.scores.softcap, largest_product);
             O.lost_in_rounding[row + k] = lost_in_rounding(exact.L[k], sizes.most - sizes.least);
         }
     });
     O.standard_error = largest_of_heads(errors, pieces);
+    double squared = 0, size_squared = 0;
+    for (const auto& [of_errors, of_O] : of_tanh) squared += of_errors, size_squared += of_O;
+    if (squared > 0) O.standard_l2 = std::sqrt(squared / size_squared);
     if (!quantized) return;
     EightBitErrors all;
     for (const EightBitErrors& piece : of_8_bits) {
@@ -279,7 +301,8 @@ void expect_gradients(const Case& c, const Inputs& inputs, Expected& expected) {
     parallel_for(heads_of(c), [&](int i) {
         const Matrix Q = heads.Q(i), K = heads.K(i), V = heads.V(i), dO = heads.dO(i);
         const reference::Result forward = heads.forward(i);
-        const Mask mask = mask_of(c, i / s.H, i % s.H);
+        Mask mask = mask_of(c, i / s.H, i % s.H);
+        mask.scores.tanh_error = tanh_error / relative_l2_bound(c.dtype);
         if (whole) {
             exact[i] = reference::attention_gradient(Q, rows, K, keys, V, dO, forward, scale, mask);
             standard[i] = reference::standard_attention_gradient<T>(Q, K, V, dO, scale, mask);
@@ -300,9 +323,10 @@ void expect_gradients(const Case& c, const Inputs& inputs, Expected& expected) {
                                                                        of_rows, scale, mask)
                                  .dQ;
         }
-        const double more = 1 + error_of_P(scale, Q, K) / relative_l2_bound(c.dtype);
+        const double more = 1 + error_of_P(scale, Q, K, mask, forward.L) / relative_l2_bound(c.dtype);
         for (auto terms : {&Gradients::dQ_terms, &Gradients::dK_terms, &Gradients::dV_terms})
             exact[i].*terms *= more;
+        exact[i].dsink_terms *= more;
     });
 
     // Each tensor's heads: a query head's gradient, or the sum of those of a group. Standard attention rounds
@@ -329,6 +353,17 @@ void expect_gradients(const Case& c, const Inputs& inputs, Expected& expected) {
     fill(dQ, &Gradients::dQ, &Gradients::dQ_terms, heads_of(c));
     fill(dK, &Gradients::dK, &Gradients::dK_terms, s.B * s.Hkv);
     fill(dV, &Gradients::dV, &Gradients::dV_terms, s.B * s.Hkv);
+    if (expected.tensors.size() == 3) return;
+    ExpectedTensor& dsinks = expected.tensors[3];
+    constexpr double fp32_loses = 0x1p-80;  // of terms below its range
+    for (int h = 0; h < s.H; ++h) {
+        double squares = 0;
+        for (int i = h; i < heads_of(c); i += s.H) {
+            dsinks.values[h] += exact[i].dsink;
+            squares += exact[i].dsink_terms * exact[i].dsink_terms;
+        }
+        dsinks.size[h] = std::max({std::sqrt(squares), std::abs(dsinks.values[h]), fp32_loses});
+    }
 }
 
 /// Adds the time until the end of its scope.
@@ -357,16 +392,19 @@ Bounds bounds_of(const Case& c, double standard_error, double largest_output) {
             .relative_l2 = relative_l2_bound(c.dtype)};
 }
 
-/// Each error is held to the bound, so their L2 norm is free.
-Bounds bounds_of_L() {
-    return {.absolute = L_bound, .relative_l2 = std::numeric_limits<double>::infinity()};
+/// Each error is held to the bound, so their L2 norm is free. dsinks are sums in fp32 of terms in which D may
+/// be taken from P and dP.
+Bounds bounds_of_floats(const Case& c) {
+    return {.absolute = c.pass == Pass::forward ? L_bound : relative_l2_bound(c.dtype),
+            .relative_l2 = std::numeric_limits<double>::infinity()};
 }
 
 Expected::Expected(const Case& c, const Inputs& inputs, int sampled_rows, Products products) {
-    for (const OutputTensor& tensor : output_tensors(c.pass)) {
+    for (const OutputTensor& tensor : output_tensors(c)) {
         ExpectedTensor& expected = tensors.emplace_back();
         expected.rows = compared_rows(c, tensor.rows(c.shape), sampled_rows);
-        expected.size.resize(std::size_t(c.shape.B) * tensor.heads(c.shape) * expected.rows.size());
+        expected.size.resize(std::size_t(tensor.batches(c.shape)) * tensor.heads(c.shape) *
+                             expected.rows.size());
         expected.values.resize(expected.size.size() * tensor.columns(c.shape));
     }
     if (c.pass == Pass::forward) {

@@ -18,7 +18,9 @@ struct ExpectedTensor {
     std::vector<double> values;  ///< (B, heads, rows, columns)
     std::vector<double> size;    ///< what the error of a row is relative to, as an L2 norm: (B, heads, rows)
     double standard_error = 0;   ///< largest error of standard attention in the storage type; 0 of L
-    double standard_l2 = 0;      ///< its relative L2, if by products of 8 bits; otherwise 0
+    /// Its relative L2, if by products of 8 bits; what a GPU's tanh adds to that, with a softcap; otherwise
+    /// 0.
+    double standard_l2 = 0;
     /// Of O: what each element of a row may be off by, beyond the rule, if parts of the keys were merged by
     /// an L that fp32 has rounded: (B, heads, rows). Empty for the other tensors.
     std::vector<double> lost_in_rounding;
@@ -45,13 +47,14 @@ struct Expected {
 /// The pass rule's numbers for a tensor. Nothing passes by not being comparable: write !(error <= bound),
 /// never error > bound.
 struct Bounds {
-    double absolute;  ///< of an element's error; of L, whose errors are relative to its size, of that
+    double absolute;  ///< of an element's error; of L and dsinks, relative to ExpectedTensor::size, of that
     double relative_l2;
 };
 
 /// Those of O, dQ, dK or dV, whose largest output this is.
 Bounds bounds_of(const Case& c, double standard_error, double largest_output);
-Bounds bounds_of_L();
+/// That of L, dsinks in the backward pass.
+Bounds bounds_of_floats(const Case& c);
 
 /// A case with its inputs and what is expected of them, each made when first asked for: for all the stages
 /// that are verified on it.

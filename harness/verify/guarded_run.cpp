@@ -34,7 +34,7 @@ class Guarded {
         : device_(device),
           tensor_(tensor),
           placed_(tensor.placement(c)),
-          words_(tensor.is_L() ? 2 : 1),
+          words_(tensor.has_floats() ? 2 : 1),
           buffer_(device, placed_.span() * words_ * sizeof(std::uint16_t) + 2 * canary_bytes, tensor.name,
                   true) {
         const std::vector<std::uint16_t> unwritten(watched(), unwritten_half);
@@ -65,11 +65,12 @@ class Guarded {
             }
             require_unwritten(piece, at + canary() - data());
         });
-        if (!tensor_.is_L()) {
+        if (!tensor_.has_floats()) {
             outputs.*tensor_.elements = std::move(elements);
         } else {
-            outputs.L.resize(placed_.count());
-            std::memcpy(outputs.L.data(), elements.data(), elements.size() * sizeof(elements[0]));
+            std::vector<float>& floats = outputs.*tensor_.floats;
+            floats.resize(placed_.count());
+            std::memcpy(floats.data(), elements.data(), elements.size() * sizeof(elements[0]));
         }
     }
 
@@ -151,8 +152,11 @@ void require_room_of(const Device& device, const Stage& stage, const Case& c, in
     const std::size_t workspace = Workspace::bytes(device, stage, c.shape, ranks);
     std::size_t inputs = 0, written = workspace;
     const std::size_t L = std::size_t(c.shape.B) * c.shape.H * c.shape.Nq * sizeof(float);
-    for (const OutputTensor& tensor : output_tensors(c.pass))
-        written += tensor.is_L() ? L : bytes_of(device, tensor.placement(c)) + 2 * canary_bytes;
+    for (const OutputTensor& tensor : output_tensors(c)) {
+        const Placement placed = tensor.placement(c);
+        written += tensor.has_floats() ? placed.count() * sizeof(float)
+                                       : bytes_of(device, placed) + 2 * canary_bytes;
+    }
     for (const Tensor tensor : input_tensors(c.pass)) inputs += bytes_of(device, placement(c, tensor));
     if (stage.products == Products::of_8_bit_cache)
         inputs += (bytes_of(device, placement(c, Tensor::K)) + bytes_of(device, placement(c, Tensor::V))) / 2;
@@ -173,7 +177,7 @@ class GuardedProblem {
     GuardedProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs, int ranks)
         : cache_(device, stage, c, inputs), workspace_(device, stage, c.shape, ranks) {
         Addresses at = inputs.addresses();
-        for (const OutputTensor& tensor : output_tensors(c.pass))
+        for (const OutputTensor& tensor : output_tensors(c))
             at.*tensor.address = tensors_.emplace_back(device, c, tensor).data();
         workspace_.poison();
         problem = make_problem(c, at);
@@ -200,7 +204,7 @@ class GuardedProblem {
 
 /// Throws CheckFailed unless a rank wrote what rank 0 wrote, bit for bit.
 void require_same(const Case& c, const Outputs& of_0, const Outputs& own, int rank) {
-    for (const OutputTensor& tensor : output_tensors(c.pass)) {
+    for (const OutputTensor& tensor : output_tensors(c)) {
         if (std::ranges::equal(tensor.bytes(of_0), tensor.bytes(own))) continue;
         throw CheckFailed(fmt::format("{} of rank {} is not that of rank 0", tensor.name, rank));
     }

@@ -43,14 +43,16 @@ struct Mismatch::Fit {
     std::string in_words() const;
 };
 
-Mismatch::Mismatch(const Case& c, std::vector<int> rows, int columns, bool of_keys)
+Mismatch::Mismatch(const Case& c, std::vector<int> rows, int columns, RowsOf rows_of)
     : case_(c),
-      of_keys_(of_keys),
-      heads_(of_keys ? c.shape.Hkv : c.shape.H),
+      rows_of_(rows_of),
+      of_keys_(rows_of == RowsOf::keys),
+      batches_(rows_of == RowsOf::heads ? 1 : c.shape.B),
+      heads_(of_keys_ ? c.shape.Hkv : c.shape.H),
       rows_(std::move(rows)),
-      wrong_heads_(static_cast<std::size_t>(c.shape.B) * heads_),
-      wrong_rows_of_heads_(wrong_heads_.size() * (of_keys ? c.shape.Nk : c.shape.Nq)),
-      wrong_rows_(of_keys ? c.shape.Nk : c.shape.Nq),
+      wrong_heads_(static_cast<std::size_t>(batches_) * heads_),
+      wrong_rows_of_heads_(wrong_heads_.size() * rows_in(c.shape, rows_of)),
+      wrong_rows_(rows_in(c.shape, rows_of)),
       wrong_columns_(columns),
       row_error_(wrong_rows_.size()) {}
 
@@ -69,17 +71,19 @@ std::string Mismatch::report(const std::string& what, const std::string& detail)
     if (count_ == 0) return "";
     const std::size_t all = wrong_heads_.size() * rows_.size() * wrong_columns_.size();
     const bool has_columns = wrong_columns_.size() > 1;
-    return fmt::format("{} in {} of {} elements{}\n  {} at b={} {}={} {}={}{}, {} tile {}: {}got {:.6g}{}",
-                       what, count_, all, detail, std::isfinite(worst_.error) ? "worst" : "first", worst_.b,
-                       of_keys_ ? "h_kv" : "h", worst_.h, of_keys_ ? "key" : "row", worst_.row,
-                       has_columns ? fmt::format(" column={}", worst_.column) : "",
-                       of_keys_ ? "key" : "query", worst_.row / tile,
+    std::string place = fmt::format("b={} {}={} {}={}{}, {} tile {}", worst_.b, of_keys_ ? "h_kv" : "h",
+                                    worst_.h, of_keys_ ? "key" : "row", worst_.row,
+                                    has_columns ? fmt::format(" column={}", worst_.column) : "",
+                                    of_keys_ ? "key" : "query", worst_.row / tile);
+    if (rows_of_ == RowsOf::heads) place = fmt::format("h={}", worst_.h);
+    return fmt::format("{} in {} of {} elements{}\n  {} at {}: {}got {:.6g}{}", what, count_, all, detail,
+                       std::isfinite(worst_.error) ? "worst" : "first", place,
                        std::isnan(worst_.expected) ? "" : fmt::format("expected {:.6g}, ", worst_.expected),
                        worst_.got, pattern().empty() ? "" : "\n  pattern: " + pattern());
 }
 
 std::string Mismatch::pattern() const {
-    Fit fit = of_keys_ ? fit_of_keys() : fit_of_rows();
+    Fit fit = rows_of_ == RowsOf::heads ? Fit() : of_keys_ ? fit_of_keys() : fit_of_rows();
     // A set of rows is the same in each head, and those whose maximum rises are others in each.
     std::size_t rows_of_heads = count(wrong_heads_) * count(wrong_rows_);
     if (const Fit rising = fit_of_rising_rows(); !rising.names.empty()) {
@@ -152,19 +156,19 @@ std::string Mismatch::Fit::in_words() const {
 }
 
 std::string Mismatch::heads_in_words() const {
-    const Shape& s = case_.shape;
     std::vector<int> batches, heads;
-    for (int b = 0; b < s.B; ++b) {
+    for (int b = 0; b < batches_; ++b) {
         const auto first = wrong_heads_.begin() + std::ptrdiff_t{b} * heads_;
         if (std::find(first, first + heads_, true) != first + heads_) batches.push_back(b);
     }
     for (int h = 0; h < heads_; ++h) {
         bool wrong = false;
-        for (int b = 0; b < s.B; ++b) wrong = wrong || wrong_heads_[static_cast<std::size_t>(b) * heads_ + h];
+        for (int b = 0; b < batches_; ++b)
+            wrong = wrong || wrong_heads_[static_cast<std::size_t>(b) * heads_ + h];
         if (wrong) heads.push_back(h);
     }
     if (batches.size() * heads.size() != count(wrong_heads_)) return "";
-    const bool every_batch = batches.size() == static_cast<std::size_t>(s.B);
+    const bool every_batch = batches.size() == static_cast<std::size_t>(batches_);
     const bool every_head = heads.size() == static_cast<std::size_t>(heads_);
     std::string text;
     if (!every_batch) text += fmt::format("only b = {}", fmt::join(batches, ", "));
@@ -224,7 +228,7 @@ Mismatch::Fit Mismatch::fit_of_rows() const {
 
 // Of the heads that are wrong. A kernel that does not rescale is wrong in these rows.
 Mismatch::Fit Mismatch::fit_of_rising_rows() const {
-    if (peak_.empty() || of_keys_) return {};
+    if (peak_.empty() || rows_of_ != RowsOf::queries) return {};
     std::size_t all = 0, rising = 0, wrong = 0;
     for (std::size_t head = 0; head < wrong_heads_.size(); ++head) {
         if (!wrong_heads_[head]) continue;
@@ -267,7 +271,8 @@ std::string Mismatch::columns_in_words() const {
 
 // Rows are ascending, and so is the number of keys that they see: compare the quarters.
 bool Mismatch::grows_with_visible_keys() const {
-    if (of_keys_ || !case_.causal || !mostly(count(wrong_rows_), rows_.size()) || rows_.size() < 16)
+    if (rows_of_ != RowsOf::queries || !case_.causal || !mostly(count(wrong_rows_), rows_.size()) ||
+        rows_.size() < 16)
         return false;
     std::array<double, 4> mean{};
     const std::size_t quarter = rows_.size() / 4;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -18,15 +19,25 @@ struct Region {
     std::function<bool(int)> contains;
 };
 
-/// The wrong elements of a tensor with query rows (O, L, dQ) or with keys (dK, dV), kept as what they are
+/// What the rows of an output are: query rows (O, L, dQ), keys (dK, dV), or one for each head of the whole
+/// batch (dsinks).
+enum class RowsOf : std::uint8_t { queries, keys, heads };
+
+/// How many rows a head has.
+inline int rows_in(const Shape& s, RowsOf rows_of) {
+    return rows_of == RowsOf::heads ? 1 : rows_of == RowsOf::keys ? s.Nk : s.Nq;
+}
+
+/// The wrong elements of a tensor, kept as what they are
 /// along each axis: heads, rows and columns. A few bytes per index, however many elements are wrong.
 class Mismatch {
   public:
     /// Query rows, and keys, of a tile of the ladder's kernels. Reports speak of these tiles.
     static constexpr int tile = 64;
 
-    /// `rows` are the query rows, or the keys, that were looked at, ascending; `columns` is d, or 1 for L.
-    Mismatch(const Case& c, std::vector<int> rows, int columns, bool of_keys = false);
+    /// `rows` are the query rows, or the keys, that were looked at, ascending; `columns` is d, or 1 for L and
+    /// dsinks.
+    Mismatch(const Case& c, std::vector<int> rows, int columns, RowsOf rows_of = RowsOf::queries);
 
     /// The key with the largest score of each row that is looked at, -1 for a row without keys: (B, H, rows).
     /// Without it no pattern is of the rows' maxima.
@@ -59,12 +70,13 @@ class Mismatch {
     bool grows_with_visible_keys() const;
 
     const Case& case_;
+    RowsOf rows_of_;
     bool of_keys_;
-    int heads_;  // H, or Hkv
+    int batches_, heads_;  // B or 1, and H or Hkv
     std::vector<int> rows_;
     std::vector<int> peak_;
-    std::vector<bool> wrong_heads_;          // (B, heads)
-    std::vector<bool> wrong_rows_of_heads_;  // (B, heads, N)
+    std::vector<bool> wrong_heads_;          // (batches, heads)
+    std::vector<bool> wrong_rows_of_heads_;  // (batches, heads, N)
     std::vector<bool> wrong_rows_;           // (N)
     std::vector<bool> wrong_columns_;
     std::vector<double> row_error_;  // (N), the largest of the row

@@ -18,32 +18,38 @@
 
 namespace ladder {
 
-/// What a stage wrote: 16-bit tensors (B, heads, N, d), whatever the layout of the case, and L (B, H, Nq).
+/// What a stage wrote: 16-bit tensors (B, heads, N, d), whatever the layout of the case, L (B, H, Nq) and
+/// dsinks (H).
 struct Outputs {
     std::vector<std::uint16_t> O = {};
     std::vector<float> L = {};
     std::vector<std::uint16_t> dQ = {}, dK = {},
                                dV = {};  ///< of the backward pass, which leaves O and L empty
+    std::vector<float> dsinks = {};      ///< of that of a problem with sinks
 };
 
-/// One of the tensors that a pass computes, (B, heads, N, columns): L in fp32 with one column, and the others
-/// in 16 bits with d columns.
+/// One of the tensors that a pass computes, (batches, heads, N, columns): L and dsinks in fp32 with one
+/// column, and the others in 16 bits with d columns.
 struct OutputTensor {
-    const char* name;                               ///< "O" and "L", or "dQ", "dK" and "dV"
-    std::vector<std::uint16_t> Outputs::*elements;  ///< null for L, which has floats
+    const char* name;                               ///< "O" and "L", or "dQ", "dK", "dV" and "dsinks"
+    std::vector<std::uint16_t> Outputs::*elements;  ///< null where it has floats
+    std::vector<float> Outputs::*floats;            ///< dense; null where it has elements
     void* Addresses::*address;
-    Tensor tensor;  ///< whose layout it has; L is dense
-    bool of_keys;   ///< it has the heads and rows of K, and not those of Q
+    Tensor tensor;   ///< whose layout it has
+    RowsOf rows_of;  ///< of keys: it has the heads and rows of K, and not those of Q
 
-    bool is_L() const { return elements == nullptr; }
-    int heads(const Shape& s) const { return of_keys ? s.Hkv : s.H; }
-    int rows(const Shape& s) const { return of_keys ? s.Nk : s.Nq; }
-    int columns(const Shape& s) const { return is_L() ? 1 : s.d; }
+    bool has_floats() const { return floats != nullptr; }
+    bool is_L() const { return floats == &Outputs::L; }
+    int batches(const Shape& s) const { return rows_of == RowsOf::heads ? 1 : s.B; }
+    int heads(const Shape& s) const { return rows_of == RowsOf::keys ? s.Hkv : s.H; }
+    int rows(const Shape& s) const { return rows_in(s, rows_of); }
+    int columns(const Shape& s) const { return has_floats() ? 1 : s.d; }
     /// Where it has its elements in a device's memory.
     Placement placement(const Case& c) const;
     std::span<const std::byte> bytes(const Outputs& outputs) const;
 };
-const std::vector<OutputTensor>& output_tensors(Pass pass);
+/// Those of a case. A sample of another problem has no dsinks, which are sums over its batch.
+const std::vector<OutputTensor>& output_tensors(const Case& c);
 
 /// Outputs start as this NaN. No arithmetic makes it: as fp16, as bf16 and, twice over, as fp32 it is quiet
 /// and has a payload that no CPU or GPU computes. So an element that was never written differs from one
@@ -56,27 +62,27 @@ class WrittenTensor {
     WrittenTensor(const Case& c, const OutputTensor& tensor, const Outputs& outputs)
         : case_(c),
           tensor_(tensor),
-          halves_(tensor.is_L() ? nullptr : (outputs.*tensor.elements).data()),
-          floats_(outputs.L.data()) {}
+          halves_(tensor.has_floats() ? nullptr : (outputs.*tensor.elements).data()),
+          floats_(tensor.has_floats() ? (outputs.*tensor.floats).data() : nullptr) {}
 
     const OutputTensor& tensor() const { return tensor_; }
     double value(std::size_t index) const;
     bool is_finite(std::size_t index) const {
-        if (tensor_.is_L()) return std::isfinite(floats_[index]);
+        if (tensor_.has_floats()) return std::isfinite(floats_[index]);
         const std::uint16_t exponent = case_.dtype == DType::fp16 ? 0x7c00 : 0x7f80;
         return (halves_[index] & exponent) != exponent;
     }
     /// Whether an element is still what it was before the stage ran.
     bool is_unwritten(std::size_t index) const {
-        if (!tensor_.is_L()) return halves_[index] == unwritten_half;
+        if (!tensor_.has_floats()) return halves_[index] == unwritten_half;
         return std::bit_cast<std::uint32_t>(floats_[index]) == unwritten_half * 0x10001u;
     }
     bool has_bits_of(const WrittenTensor& other, std::size_t index) const {
-        if (!tensor_.is_L()) return halves_[index] == other.halves_[index];
+        if (!tensor_.has_floats()) return halves_[index] == other.halves_[index];
         return std::bit_cast<std::uint32_t>(floats_[index]) ==
                std::bit_cast<std::uint32_t>(other.floats_[index]);
     }
-    /// Copies a row of one of its (B, heads).
+    /// Copies a row of one of its (batches, heads).
     void read_row(int head, int row, double* values) const;
 
     /// Where it is wrong, for a report: where wrong(index, row) holds; there it should be expected(index,
@@ -96,7 +102,7 @@ class WrittenTensor {
             }
         };
         // Nearly always nothing is, so that this takes all the time. Not bool, of which 8 share a byte.
-        std::vector<char> any(case_.shape.B * heads);
+        std::vector<char> any(tensor_.batches(case_.shape) * heads);
         parallel_for(static_cast<int>(any.size()), [&](int head) {
             for_each_wrong(head, [&](std::size_t, int, int) { any[head] = true; });
         });
@@ -110,7 +116,7 @@ class WrittenTensor {
     }
     /// A report of nothing wrong yet in these rows of each head.
     Mismatch mismatch(const std::vector<int>& rows) const {
-        return {case_, rows, tensor_.columns(case_.shape), tensor_.of_keys};
+        return {case_, rows, tensor_.columns(case_.shape), tensor_.rows_of};
     }
 
   private:

@@ -103,8 +103,9 @@ void add_part(const Stage& stage, const Case& c, int rank, Outputs part, Outputs
         return;
     }
     const Shape& s = c.shape;
-    for (const OutputTensor& tensor : output_tensors(c.pass)) {
-        const int matrices = s.B * tensor.heads(s), rows = tensor.rows(s), width = tensor.columns(s);
+    for (const OutputTensor& tensor : output_tensors(c)) {
+        const int matrices = tensor.batches(s) * tensor.heads(s), rows = tensor.rows(s),
+                  width = tensor.columns(s);
         const auto add = [&](const auto& from, auto& to) {
             to.resize(std::size_t(matrices) * rows * width);
             for_each_piece(matrices, rows, width, c, stage.chunks, rank,
@@ -112,8 +113,8 @@ void add_part(const Stage& stage, const Case& c, int rank, Outputs part, Outputs
                                std::copy_n(from.begin() + of_part, count, to.begin() + whole);
                            });
         };
-        if (tensor.is_L()) {
-            add(part.L, all.L);
+        if (tensor.has_floats()) {
+            add(part.*tensor.floats, all.*tensor.floats);
         } else {
             add(part.*tensor.elements, all.*tensor.elements);
         }

@@ -40,6 +40,7 @@ std::string report_unwritten(const Case& c, const Outputs& outputs) {
 std::string report_impossible(const Case& c, const Outputs& outputs) {
     if (const std::string unwritten = report_unwritten(c, outputs); !unwritten.empty()) return unwritten;
     std::vector<bool> row_sees_keys;  // (B, H, Nq)
+    const bool has_sinks = !c.features.sinks.empty();
     for (int head = 0; head < c.shape.B * c.shape.H; ++head) {
         const reference::Mask mask = mask_of(c, head / c.shape.H, head % c.shape.H);
         for (int row = 0; row < c.shape.Nq; ++row) row_sees_keys.push_back(mask.sees_keys(row));
@@ -47,12 +48,14 @@ std::string report_impossible(const Case& c, const Outputs& outputs) {
     std::vector<std::string> reports;
     for (const WrittenTensor& written : written_tensors(c, outputs)) {
         const std::string name = written.tensor().name;
-        // Under a mask every key is seen by the last row, so dK and dV have no such rows.
+        // Under a mask every key is seen by the last row, so dK and dV have no such rows. With sinks L is
+        // finite in all.
         const auto sees_keys = [&](std::size_t index) {
-            return written.tensor().of_keys || row_sees_keys[index / written.tensor().columns(c.shape)];
+            return written.tensor().rows_of != RowsOf::queries ||
+                   row_sees_keys[index / written.tensor().columns(c.shape)];
         };
         const auto is_finite = [&](std::size_t index) { return written.is_finite(index); };
-        if (written.tensor().is_L()) {
+        if (written.tensor().is_L() && !has_sinks) {
             reports.push_back(written
                                   .where(
                                       [&](std::size_t index, int) {
@@ -68,7 +71,8 @@ std::string report_impossible(const Case& c, const Outputs& outputs) {
         reports.push_back(written.where([&](std::size_t index, int) { return !is_finite(index); }, unknown)
                               .report(name + " is not finite"));
         const auto is_not_zero = [&](std::size_t index, int) {
-            return !sees_keys(index) && is_finite(index) && written.value(index) != 0;
+            return !written.tensor().is_L() && !sees_keys(index) && is_finite(index) &&
+                   written.value(index) != 0;
         };
         reports.push_back(written.where(is_not_zero, [](std::size_t, int) { return 0.0; })
                               .report(name + " is not 0 where a row sees no key"));
@@ -79,7 +83,7 @@ std::string report_impossible(const Case& c, const Outputs& outputs) {
 std::string report_difference(const Case& c, const Outputs& first, const Outputs& other,
                               const std::string& other_is) {
     std::vector<std::string> reports;
-    for (const OutputTensor& tensor : output_tensors(c.pass)) {
+    for (const OutputTensor& tensor : output_tensors(c)) {
         const WrittenTensor before(c, tensor, first), after(c, tensor, other);
         const auto changed = [&](std::size_t index, int) { return !after.has_bits_of(before, index); };
         const auto value_before = [&](std::size_t index, int) { return before.value(index); };

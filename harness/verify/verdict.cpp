@@ -32,7 +32,7 @@ class Comparison {
           written_(written),
           expected_(expected),
           columns_(written.tensor().columns(c.shape)),
-          heads_(c.shape.B * written.tensor().heads(c.shape)),
+          heads_(written.tensor().batches(c.shape) * written.tensor().heads(c.shape)),
           forgives_(rounds_large_scores && !expected.lost_in_rounding.empty()) {
         add_up();
     }
@@ -82,10 +82,10 @@ class Comparison {
     Bounds bound_{};
 };
 
-/// What each element of a head is off by. Of L, whose errors are relative, equal values are off by 0, so that
-/// -inf matches -inf and nothing else.
+/// What each element of a head is off by. Of L and dsinks, whose errors are relative, equal values are off by
+/// 0, so that -inf matches -inf and nothing else.
 Matrix Comparison::errors(const Matrix& got, int head) const {
-    if (!written_.tensor().is_L()) return (got - wanted(head)).cwiseAbs();
+    if (!written_.tensor().has_floats()) return (got - wanted(head)).cwiseAbs();
     Matrix errors(rows(), 1);
     for (std::ptrdiff_t k = 0; k < rows(); ++k) {
         const double expected = wanted(head)(k, 0), error = std::abs(got(k, 0) - expected) / sizes(head)[k];
@@ -132,15 +132,15 @@ void Comparison::add_up() {
     held_largest_ = sums.held_largest;
     relative_l2_ = relative(sums.squared);
     held_relative_l2_ = relative(sums.held_squared);
-    bound_ = written_.tensor().is_L() ? bounds_of_L()
-                                      : bounds_of(case_, expected_.standard_error, sums.largest_output);
+    bound_ = written_.tensor().has_floats() ? bounds_of_floats(case_)
+                                            : bounds_of(case_, expected_.standard_error, sums.largest_output);
     bound_.relative_l2 += 2 * expected_.standard_l2;
 }
 
 /// Of the elements that make it fail: what breaks the bound, and in a row that breaks the L2 bound what
 /// contributes to that. When the whole breaks the L2 bound some row does, so a failure always has a place.
 std::string Comparison::report(const std::vector<int>& peak) const {
-    const int heads = heads_ / case_.shape.B;
+    const int heads = heads_ / written_.tensor().batches(case_.shape);
     Mismatch wrong = written_.mismatch(expected_.rows);
     wrong.set_peak(peak);
     for (int i = 0; i < heads_; ++i) {
@@ -160,7 +160,7 @@ std::string Comparison::report(const std::vector<int>& peak) const {
     }
     return wrong.report(
         fmt::format("{} is wrong", written_.tensor().name),
-        written_.tensor().is_L()
+        written_.tensor().has_floats()
             ? fmt::format(": max relative error {:.2e}, bound {:.0e}", largest_, bound_.absolute)
             : fmt::format(": max error {:.2e}, bound {:.2e}; relative L2 {:.2e}, bound {:.0e}", largest_,
                           bound_.absolute, relative_l2_, bound_.relative_l2));
@@ -194,7 +194,7 @@ Verdict judge(const Case& c, const Expected& expected, const Outputs& outputs, b
         const Comparison comparison(c, written[k], expected.tensors[k], rounds_large_scores);
         if (written[k].tensor().is_L()) {
             verdict.max_L_error = comparison.largest_error();
-        } else if (comparison.nearness() > nearest) {
+        } else if (!written[k].tensor().has_floats() && comparison.nearness() > nearest) {
             nearest = comparison.nearness();
             verdict.tensor = written[k].tensor().name;
             verdict.max_error = comparison.largest_error();

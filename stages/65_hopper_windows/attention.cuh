@@ -133,7 +133,9 @@ __global__ void __launch_bounds__(Sizes<d, Types>::threads, 1)
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < Q_slots; ++slot) {
             mbarrier_init(&shared.Q_full[slot], 1);
-            mbarrier_init(&shared.Q_empty[slot], 128 * groups);  // all threads arrive, since all read `tile`
+            // All threads arrive, since all read `tile`; drawers only where they follow words, too: otherwise
+            // V_full says enough of them.
+            mbarrier_init(&shared.Q_empty[slot], 128 * groups + (Mask::reads_words ? 32 * drawers : 0));
         }
         for (int slot = 0; slot < depth; ++slot) {
             mbarrier_init(&shared.K_full[slot], 1);
@@ -170,10 +172,11 @@ __global__ void __launch_bounds__(Sizes<d, Types>::threads, 1)
                         mbarrier_try_wait(&shared.V_empty[slot], k / depth - 1);  // tile k - depth
                         const int first_row = place.first_row + tile.tile * Br;
                         dropout.template draw<drawers, Bc>(
-                            packed, tile, first_row, shared.with_V[slot],
+                            packed, tile, first_row, shared.with_V[slot].dropped,
                             [&](int n) { return place.first_key + visits.first_key(j, n); });
                         mbarrier_arrive(&shared.V_full[slot]);
                     }
+                    if (Mask::reads_words) mbarrier_arrive(&shared.Q_empty[q % Q_slots]);
                 }
             }
         }

@@ -1,116 +1,165 @@
-// Column bounds (FlashMask, arXiv 2410.01359) as a type. Part of the namespace of the stages that name it.
+// Column bounds: a mask by intervals of rows for each key, in addition to a rule. A kernel before finds the
+// intervals and what those of a key tile have in common; the producer classifies key tiles by them, a lane
+// each. Part of the namespace of the stages that include it.
 
-/// Query rows that do not see a key: its lower interval for k = 0, its upper one for k = 1. An empty one
-/// begins at Nq and ends at 0, which changes no minimum of begins and no maximum of ends.
-__device__ Range hidden_rows(const Problem& p, int b, int h, int key, int k) {
-    const int heads = p.columns.heads, count = p.columns.count;
-    if (count == 0) return {p.Nq, 0};
-    const std::int64_t head = std::int64_t{b} * heads + h / (p.H / heads);
-    const int* own = p.columns.bounds + (head * p.Nk + min(key, p.Nk - 1)) * count;  // the last key repeats
-    Range rows = {k == 0 ? load(own) : 0, k == 0 ? p.Nq : 0};
-    if (count == 2 && (k == 0) == p.causal) rows.end = load(own + 1);
-    if (count == 4) rows = {load(own + 2 * k), load(own + 2 * k + 1)};
-    return rows.begin < rows.end ? rows : Range{p.Nq, 0};
-}
-
-/// Query tiles in which no row sees a key of a key tile: two gaps, sorted and disjoint. And ranges of rows
-/// that contain every row that an interval hides from some key.
-struct alignas(32) Gaps {
-    Range tiles[2], rows[2];
-
-    __device__ int size() const { return tiles[0].end - tiles[0].begin + tiles[1].end - tiles[1].begin; }
-    /// The n-th tile outside the gaps
-    __device__ int step_over(int n) const {
-        n += n < tiles[0].begin ? 0 : tiles[0].end - tiles[0].begin;
-        return n + (n < tiles[1].begin ? 0 : tiles[1].end - tiles[1].begin);
-    }
+/// Query rows that see the keys of a tile: for each key, those of interval 0 except its gaps, intervals 1 and
+/// 2. An empty interval begins at Nq and ends at 0: it does not extend a hull, and makes a common part
+/// empty.
+struct alignas(16) KeyTile {
+    static constexpr int Bc = 128;
+    Range rows[3][Bc];
+    struct alignas(16) {
+        Range hull, common;
+    } all[3];  // of the intervals of all keys
 };
 
-/// Finds the gaps of Bc keys in `tiles`, for the heads of a group. The first warp calls it.
-template <int Br, int Bc>
-__device__ void find_gaps(const Problem& p, const KeyTile& own, Range tiles, Gaps* to) {
-    const int heads = own.heads;
-    Range gaps[2], rows[2] = {{p.Nq, 0}, {p.Nq, 0}};
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-        Range all = {0, p.Nq}, &some = rows[k];
-        for (int n = threadIdx.x; n < heads * Bc; n += 32) {
-            const Range hidden = hidden_rows(p, own.batch, own.head * heads + n / Bc, own.first + n % Bc, k);
-            all = {max(all.begin, hidden.begin), min(all.end, hidden.end)};
-            some = {min(some.begin, hidden.begin), max(some.end, hidden.end)};
-        }
-        for (int lanes = 16; lanes > 0; lanes /= 2) {
-            const auto other = [&](int bound) { return __shfl_xor_sync(~0u, bound, lanes); };
-            all = {max(all.begin, other(all.begin)), min(all.end, other(all.end))};
-            some = {min(some.begin, other(some.begin)), max(some.end, other(some.end))};
-        }
-        const int begin = min(tiles.end, max(tiles.begin, ceil_div(all.begin, Br)));
-        gaps[k] = {begin, max(begin, all.end == p.Nq ? tiles.end : min(tiles.end, all.end / Br))};
-    }
-    const Range x = gaps[0], y = gaps[1], first = x.begin < y.begin ? x : y;
-    const Range second = {max(first.end, max(x.begin, y.begin)), max(x.end, y.end)};
-    if (threadIdx.x == 0) store(to, Gaps{{first, second}, {rows[0], rows[1]}});
+std::size_t key_tile_bytes(const Shape& s) {
+    return std::size_t(s.B) * s.H * ceil_div(s.Nk, KeyTile::Bc) * sizeof(KeyTile);
 }
 
-/// A range of rows, and column bounds in addition
+/// In the workspace: (B, heads that have bounds, Tc).
+__device__ KeyTile* key_tiles_of(const Problem& p, int b, int h) {
+    const int heads = max(1, p.columns.heads), Tc = ceil_div(p.Nk, KeyTile::Bc);
+    return static_cast<KeyTile*>(p.workspace) + (std::int64_t{b} * heads + h / (p.H / heads)) * Tc;
+}
+
+/// Interval k of a key: of the rows that see it by the rule. Hidden rows at either end of interval 0 shorten
+/// it; others are a gap.
 template <class Rule>
-struct ColumnMask : NoLists {
-    using Shared = Gaps;
+__device__ Range rows_of(const Problem& p, int b, int head, int key, int k) {
+    const Range none = {p.Nq, 0};
+    if (key >= p.Nk) return none;
+    const int count = p.columns.count;
+    const int* own = p.columns.bounds + ((std::int64_t{b} * p.columns.heads + head) * p.Nk + key) * count;
+    Range seen = Rule::rows_of(p, p.Nq, p.Nk, key);
+    Range lower = {count > 0 ? load(own) : p.Nq, p.Nq}, upper = {0, 0};
+    if (count == 2) (p.causal ? lower : upper).end = load(own + 1);
+    if (count == 4) lower.end = load(own + 1), upper = {load(own + 2), load(own + 3)};
+    for (Range* gap : {&lower, &upper}) {
+        if (gap->begin <= seen.begin) seen.begin = max(seen.begin, gap->end);
+        if (gap->end >= seen.end) seen.end = min(seen.end, gap->begin);
+        if (gap->begin <= seen.begin || gap->begin >= gap->end || gap->end >= seen.end) *gap = none;
+    }
+    if (k > 0) return k == 1 ? lower : upper;
+    return seen.begin < seen.end ? seen : none;
+}
+
+/// Warp k finds interval k of the keys of tile blockIdx.x.
+template <class Rule>
+__global__ void __launch_bounds__(96) find_rows(const Problem p) {
+    const int j = blockIdx.x, head = blockIdx.y, b = blockIdx.z, k = threadIdx.x / 32;
+    KeyTile* tile = key_tiles_of(p, b, head * (p.H / gridDim.y)) + j;
+    Range hull = {p.Nq, 0}, common = {0, p.Nq};
+    for (int n = threadIdx.x % 32; n < KeyTile::Bc; n += 32) {
+        const Range rows = rows_of<Rule>(p, b, head, j * KeyTile::Bc + n, k);
+        store(&tile->rows[k][n], rows);
+        hull = hull.hull(rows), common = common.common(rows);
+    }
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        const auto other = [&](int bound) { return __shfl_xor_sync(~0u, bound, lanes); };
+        hull = hull.hull({other(hull.begin), other(hull.end)});
+        common = common.common({other(common.begin), other(common.end)});
+    }
+    if (threadIdx.x % 32 == 0) store(&tile->all[k], {hull, common});
+}
+
+template <class Rule>
+struct Columns {
+    static constexpr int most_groups = 2, lanes = 32;
+    static constexpr bool reads_words = true, hides_by_words = true;
+    template <int Bc>
+    static constexpr int pieces = 1;
+    template <class Tile>
+    struct Words {
+        alignas(16) Range rows[Tile::Bc];  // interval 0 of the keys, if the tile is cut
+        int visit;                         // the number of K's key tile * classes + its class
+    };
+
+    /// Of a key tile that a block visits: whether some of its rows may be outside interval 0, or in a gap.
+    enum { cut = 1, gaps = 2, classes = 4 };
+
     static bool longest_first(const Problem& p) { return p.causal; }
 
-    /// The query tiles that see keys of a block: a range with two gaps, of those of each head
-    template <int Br, int Bc>
-    struct QueryTiles {
-        using OfRule = typename Ranges<Rule>::template QueryTiles<Br, Bc>;
-        OfRule range;
-        const Gaps* found;
-
-        struct Queries {
-            int head, row;
-            Range hidden[2];
-        };
-
-        /// Tiles in a gap have no number.
-        struct Visit {
-            static constexpr int rows = Br;
-            typename OfRule::Visit numbers;
-            const Gaps* gaps;
-            __device__ Queries queries(int) const {
-                const Gaps now = load(gaps);
-                return {numbers.head, now.step_over(numbers.i) * Br, {now.rows[0], now.rows[1]}};
-            }
-            __device__ void next() { numbers.next(); }
-        };
-
-        __device__ QueryTiles(const Problem& p, const KeyTile& own, const Lists&, Gaps& gaps)
-            : range(p, own, {}, {}), found(&gaps) {
-            if (threadIdx.x < 32) find_gaps<Br, Bc>(p, own, range.tiles, &gaps);
+    /// All lanes: calls act(visit) for each key tile that some row may see.
+    template <class Tile, class Act>
+    __device__ static void for_each(const Problem& p, TileIndex tile, int lane, Act act) {
+        const int first_row = tile.tile * Tile::Br;
+        const Range rows = {first_row, min(p.Nq, first_row + Tile::Br)};
+        const KeyTile* of_keys = key_tiles_of(p, tile.batch, tile.head);
+        const int end = ceil_div(Rule::keys_of(p, rows.end - 1).end, Tile::Bc);
+        for (int first = Rule::keys_of(p, rows.begin).begin / Tile::Bc; first < end; first += 32) {
+            const int own = min(first + lane, end - 1);  // a lane classifies one of 32 key tiles
+            const auto seen = load(&of_keys[own].all[0]);
+            const auto lower = load(&of_keys[own].all[1]), upper = load(&of_keys[own].all[2]);
+            const int visit = own * classes + (seen.common.holds(rows) ? 0 : cut) +
+                              (lower.hull.meets(rows) || upper.hull.meets(rows) ? gaps : 0);
+            const bool hidden =
+                !seen.hull.meets(rows) || lower.common.holds(rows) || upper.common.holds(rows);
+            unsigned left = __ballot_sync(~0u, first + lane < end && !hidden);
+            for (; left != 0; left &= left - 1) act(__shfl_sync(~0u, visit, __ffs(left) - 1));
         }
-        __device__ void complete(const Gaps& gaps) { range.tiles.end -= load(&gaps).size(); }
-        __device__ int count(const KeyTile& own) const { return range.count(own); }
-        __device__ Visit visit(const KeyTile& own, int n) const { return {range.visit(own, n), found}; }
-        __device__ bool partial(const Problem& p, const KeyTile& own, const Queries& queries, int) const {
-            const int row = queries.row, end = min(p.Nq, row + Br);
-            const Range *lower = &queries.hidden[0], *upper = &queries.hidden[1];
-            return range.partial(p, own, {queries.head, row}, 0) ||
-                   (row < lower->end && end > lower->begin) || (row < upper->end && end > upper->begin);
-        }
-        __device__ Nothing fetch(const Problem&, const Queries&, bool, int, int, int) const { return {}; }
+    }
 
-        struct Seeing {
-            Range rows, hidden[2];
-            __device__ bool holds(int n) const {
-                return rows.holds(n) && !hidden[0].holds(n) && !hidden[1].holds(n);
+    template <class Tile>
+    __device__ static int count(const Problem& p, TileIndex tile, int lane) {
+        int visits = 0;
+        for_each<Tile>(p, tile, lane, [&](int) { visits += 1; });
+        return visits;
+    }
+
+    template <class Tile>
+    struct Visit {
+        const KeyTile* of_keys;
+        int visit;
+
+        __device__ int first_key(int) const { return visit / classes * Tile::Bc; }
+        __device__ int write(Words<Tile>& words) const {
+            store(&words.visit, visit);
+            return (visit & cut) != 0 ? sizeof words.rows : 0;
+        }
+        __device__ void copy(Words<Tile>& words, int bytes, Mbarrier* full) const {
+            if (bytes > 0) bulk_load(words.rows, of_keys[visit / classes].rows[0], bytes, full);
+        }
+    };
+    template <class Tile, class Act>
+    __device__ static void for_each_visit(const Problem& p, TileIndex tile, int lane, Act act) {
+        const KeyTile* of_keys = key_tiles_of(p, tile.batch, tile.head);
+        for_each<Tile>(p, tile, lane, [&](int visit) { act(Visit<Tile>{of_keys, visit}); });
+    }
+
+    template <class Tile>
+    struct Visits {
+        Range own, all;
+        int batch, head, visit;
+
+        __device__ Visits(const Problem& p, TileIndex tile, int g) : batch(tile.batch), head(tile.head) {
+            all = {0, tile.visits};
+            own = {0, tile.tile * Tile::Br + 64 * g < p.Nq ? tile.visits : 0};
+        }
+        __device__ void read(const Words<Tile>& words, int) { visit = load(&words.visit); }
+        __device__ void prefetch(const Problem&, int) {}
+        __device__ int first_key(int, int n) const { return visit / classes * Tile::Bc + 64 * n; }
+        __device__ bool is_partial(int, int) const { return visit % classes != 0; }
+
+        template <int n>
+        __device__ void hide(const Problem& p, const Words<Tile>& words, int row, int, int,
+                             float (&S)[n]) const {
+            if (visit & cut) hide(words.rows, false, row, S);
+            if (visit & gaps) {
+                const KeyTile& of_keys = key_tiles_of(p, batch, head)[visit / classes];
+#pragma unroll 1
+                for (int k = 1; k < 3; ++k) hide(of_keys.rows[k], true, row, S);
             }
-        };
-        __device__ Seeing column(const Problem& p, const KeyTile& own, const Queries& queries, Nothing, int,
-                                 int key, int row) const {
-            Seeing all = {range.column(p, own, {queries.head, row}, {}, 0, key, row), {}};
-            for (int k = 0; k < 2; ++k) {
-                const Range hidden = hidden_rows(p, own.batch, queries.head, key, k);
-                all.hidden[k] = {hidden.begin - row, hidden.end - row};
+        }
+        /// Exponents become -inf where the row is inside that interval of the key, or where it is not.
+        template <int n>
+        __device__ static void hide(const Range* of_keys, bool inside, int first_row, float (&S)[n]) {
+#pragma unroll
+            for (int c = 0; c < n; ++c) {
+                const Range rows = load(&of_keys[threadIdx.x % 4 * 2 + column_of(c)]);
+                const int row = first_row + 8 * row_of(c);
+                if ((row >= rows.begin && row < rows.end) == inside) S[c] = -inf;
             }
-            return all;
         }
     };
 };

@@ -1,56 +1,41 @@
-// Packed documents as a type: where the rows and keys of a block lie. Part of the namespace of the stages
-// that name it.
+// Packed documents: a place. The producer finds the document of a query tile, and copies boxes that begin
+// where the document begins. A document is computed as a separate problem, and no row past its end is stored.
+// Part of the namespace of the stages that include it.
 
-/// Key tiles begin where their documents do. Query tiles stay on the grid of the sequence: a block masks the
-/// rows of other documents, and adds zeros to their dQ.
-struct InDocuments {
-    /// The numbers of document k begin with keys[k] / Bc + k: that leaves room for all of its tiles, wherever
+/// Rows first_row .. first_row + Nq - 1 of the packed sequence, and keys first_key .. first_key + Nk - 1
+struct alignas(16) Document {
+    int first_row, Nq, first_key, Nk;
+
+    /// The numbers of document k begin with rows[k] / Br + k: that leaves room for all of its tiles, wherever
     /// it begins.
-    static int key_tiles(const Problem& p, int Bc) {
-        return p.documents.count > 0 ? p.Nk / Bc + p.documents.count : ceil_div(p.Nk, Bc);
+    static int tiles(const Problem& p, int Br) {
+        return p.documents.count == 0 ? ceil_div(p.Nq, Br) : p.Nq / Br + p.documents.count;
     }
-    /// Parts have no room for so many key tiles.
-    static bool divisible(const Problem& p) { return p.documents.count == 0; }
 
-    __device__ static KeyTile key_tile(const Problem& p, const TileIndex& n, int Bc) {
-        if (p.documents.count == 0) return Dense::key_tile(p, n, Bc);
-        int k = 0, end = p.documents.count;
-        while (k + 1 < end) {  // k's first number is at most this one, that of `end` is larger
-            const int middle = (k + end) / 2;
-            (load(p.documents.keys + middle) / Bc + middle <= n.tile ? k : end) = middle;
+    /// The document of number `tile`, which becomes that in the document, if it has so many rows.
+    __device__ bool find(const Problem& p, int Br, TileIndex& tile) {
+        *this = {0, p.Nq, 0, p.Nk};
+        if (p.documents.count > 0) {
+            int k = 0, end = p.documents.count;
+            while (k + 1 < end) {  // k's first number is at most this one, that of `end` is larger
+                const int middle = (k + end) / 2;
+                (load(p.documents.rows + middle) / Br + middle <= tile.tile ? k : end) = middle;
+            }
+            const int *rows = p.documents.rows + k, *keys = p.documents.keys + k;
+            first_row = load(rows), first_key = load(keys);
+            Nq = load(rows + 1) - first_row, Nk = load(keys + 1) - first_key;
+            tile.tile -= first_row / Br + k;
         }
-        const int* bounds = p.documents.keys + k;
-        const Range rows = {load(p.documents.rows + k), load(p.documents.rows + k + 1)},
-                    keys = {load(bounds), load(bounds + 1)};
-        const int number = n.tile - (keys.begin / Bc + k), first = keys.begin + number * Bc;
-        return {n.batch, n.head, p.H / p.Hkv, number, first, min(keys.end, first + Bc) - 1, rows, keys};
-    }
-    /// A number that the document does not need
-    __device__ static bool leaves_out(const KeyTile& own) { return own.first > own.last; }
-
-    /// Stores this warpgroup's dK and dV, by threads, if a box would reach into the next document, whose keys
-    /// another block writes.
-    template <class T, int d>
-    __device__ static bool store_rows(const T (&dK)[d / 64][64][64], const T (&dV)[d / 64][64][64],
-                                      const Problem& p, const KeyTile& own, int first_key) {
-        const int rows = own.keys.end - first_key;
-        if (rows >= 64 || own.keys.end == p.Nk) return false;
-        store_first<T, d>(dK, p.dK, own, first_key, rows);
-        store_first<T, d>(dV, p.dV, own, first_key, rows);
-        return true;
+        return tile.tile * Br < Nq;
     }
 
-  private:
-    /// Writes the first `rows` of a tile in shared memory to the rows of X from `row` on. One warpgroup.
-    template <class T, int d>
-    __device__ static void store_first(const T (&tile)[d / 64][64][64], const View& X, const KeyTile& own,
-                                       int row, int rows) {
-        T* to = matrix<T>(X, own.batch, own.head) + row * X.row;
-#pragma unroll 1
-        for (int n = threadIdx.x % 128; n < rows * (d / 8); n += 128) {
-            const int r = n / (d / 8), panel = n / 8 % (d / 64), column = n % 8 * 8;
-            store(reinterpret_cast<uint4*>(to + r * X.row + 64 * panel + column),
-                  load(reinterpret_cast<const uint4*>(&tile[panel][r][column ^ r % 8 * 8])));
-        }
+    /// A document as a problem of its own, whose rows and keys are counted from its first.
+    __device__ Problem problem_of(Problem packed) const {
+        packed.Nq = Nq, packed.Nk = Nk;
+        return packed;
+    }
+
+    __device__ bool shares_box(const Problem& packed, int row) const {
+        return Nq - row < 16 && first_row + Nq < packed.Nq;
     }
 };

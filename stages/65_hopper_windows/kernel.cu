@@ -7,11 +7,14 @@ namespace {
 
 using namespace ladder;
 
+#include "stages/65_hopper_windows/range.cuh"
 #include "stages/65_hopper_windows/types.cuh"
-#include "stages/65_hopper_windows/softmax.cuh"
-#include "stages/65_hopper_windows/attention.cuh"
+
 #include "stages/65_hopper_windows/ranges.cuh"
+#include "stages/65_hopper_windows/softmax.cuh"
 #include "stages/65_hopper_windows/window.cuh"
+
+#include "stages/65_hopper_windows/attention.cuh"
 
 using Windows = Types<Ranges<Window>>;
 
@@ -26,7 +29,7 @@ LADDER_STAGE(forward, Dims, .number = 65, .name = "hopper_windows", .parent = 36
                                      {192, 128, 4}, {128, 128, 2}, {128, 64, 2}),
              .change = "the producer copies the block's range of key tiles, each warpgroup computes its own",
              .shows_in = "window", .takes = {Feature::window}, .diff_budget = 0,
-             .most_lines = 560,  // with its types
+             .most_lines = 680,  // with its types
              .rounds_large_scores = true, .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -1,150 +1,158 @@
-// Lists of tiles as a type: any mask of tiles of 64 x 64. Part of the namespace of the stages that name it.
+// Tile lists: a mask by lists of full and of partial key tiles for each query tile, 64 by 64. The producer
+// merges the lists of the block's two rows of tiles, and copies two key tiles of their union into a slot.
+// Each warpgroup hides tiles that are not in its own lists. Part of the namespace of the stages that include
+// it.
 
-/// An entry of a block's transposed list: a tile of 64 query rows. For the key tile of each warpgroup it is
-/// full, hidden, crossed by the edge of a causal mask or of K, or the partial tile with this number.
-struct alignas(16) QueryTile {
-    static constexpr int full = -1, hidden = -2, edge = -3;
-    int head, row, kind[2];  // query head, first row
+/// The producer's position in a list: entry `at` is key tile `tile`, which is past the last tile at the end.
+/// Without lists, entry n is key tile n.
+struct Walk {
+    int at, end, tile;
+
+    __device__ void go_to(const Problem& p, const int* tiles, int n) {
+        at = n;
+        tile = n >= end ? ceil_div(p.Nk, 64) : tiles == nullptr ? n : load(tiles + n);
+    }
 };
 
-/// Sets the kinds of query tile r of all lists for key tiles j and j + 1, if this list has them
-__device__ void look_up(const TileList& list, std::int64_t r, int j, bool partial, int (&kind)[groups]) {
-    const int end = load(list.first + r + 1);
-    int n = load(list.first + r);
-    for (int past = end; n < past;) {  // entries before n are less than j, those from `past` on are not
-        const int middle = (n + past) / 2;
-        load(list.tiles + middle) < j ? n = middle + 1 : past = middle;
-    }
-    for (int g = 0; g < groups; ++g) {
-        if (n < end && load(list.tiles + n) == j + g) kind[g] = partial ? n : QueryTile::full, ++n;
-    }
-}
-
-/// The same for query tile i of head h: by both lists, or without lists by a causal mask and the end of K
-__device__ void classify(const Problem& p, int b, int h, int i, int j, int (&kind)[groups]) {
-    if (p.tiles.heads > 0) {
+/// The full or the partial key tiles of query rows first_row .. first_row + 63, from the first one on
+__device__ Walk walk_of(const Problem& p, const TileList& list, int b, int h, int first_row, bool partial) {
+    Walk walk = {};
+    if (first_row < p.Nq && p.tiles.heads > 0) {
         const int head = b % p.tiles.batches * p.tiles.heads + h / (p.H / p.tiles.heads);
-        const std::int64_t r = std::int64_t{head} * ceil_div(p.Nq, 64) + i;
-        look_up(p.tiles.full, r, j, false, kind);
-        return look_up(p.tiles.partial, r, j, true, kind);
+        const int* first = list.first + std::int64_t{head} * ceil_div(p.Nq, 64) + first_row / 64;
+        walk.at = load(first), walk.end = load(first + 1);
+    } else if (first_row < p.Nq) {
+        const int reach = p.causal ? first_row + p.Nk - p.Nq : p.Nk;  // row first_row sees no key past it
+        walk.end = max(0, min(p.Nk, reach + 1) / 64);
+        if (partial) walk.at = walk.end, walk.end = ceil_div(min(p.Nk, reach + 64), 64);
     }
-    const int reach = p.causal ? i * 64 + p.Nk - p.Nq : p.Nk;  // row 64 i sees no key past it
-    for (int g = 0; g < groups; ++g) {
-        if ((j + g) * 64 < min(p.Nk, reach + 64)) kind[g] = QueryTile::edge;
-        if ((j + g + 1) * 64 <= min(p.Nk, reach + 1)) kind[g] = QueryTile::full;
-    }
+    walk.go_to(p, list.tiles, walk.at);
+    return walk;
 }
 
-/// The most entries of a block's list: all query tiles of a group of heads, and one that fills the last slot
-__host__ __device__ int most_visits(const Shape& p) {
-    return p.H / p.Hkv * ceil_div(p.Nq, 64) + 1;
-}
+struct Tiles {
+    static constexpr int most_groups = 2, lanes = 1;
+    static constexpr bool reads_words = true, hides_by_words = false;
+    template <int Bc>
+    static constexpr int pieces = Bc / 64;  // key tiles of a slot, a pair that need not be adjacent
 
-/// Which of 16 keys from first_key on a query row sees, in a tile that is not full: a bit each
-__device__ unsigned visible_keys(const Problem& p, int kind, int row, int first_key) {
-    const std::uint64_t* bits = p.tiles.bits + std::int64_t{kind} * 64 + row % 64;
-    if (kind >= 0) return load(reinterpret_cast<const std::uint16_t*>(bits) + first_key % 64 / 16);
-    const int seen = min(p.Nk, p.causal ? row + 1 + p.Nk - p.Nq : p.Nk) - first_key;
-    return kind == QueryTile::hidden || seen <= 0 ? 0 : 0xffff >> max(0, 16 - seen);
-}
+    /// A key tile of the block, as a warpgroup sees it: full, hidden, or the partial tile with this index
+    struct alignas(8) Seen {
+        static constexpr int full = -1, hidden = -2;
+        int tile, kind;
+    };
+    template <class Tile>
+    struct Words {
+        Seen seen[Tile::groups][Tile::pieces];
+        int last;  // 1 if the query tile has no further pair
+    };
 
-/// What a kernel finds out before: the transposed lists of all blocks
-struct TransposedLists {
-    QueryTile* tiles;  // (B, Hkv, Tc, most_visits)
-    int* slots;        // (B, Hkv, Tc): how many slots of the pipeline they fill
-    int Tc;
-};
-
-/// Writes the transposed list of a block of `gradients`. One warp.
-template <int tiles>
-__global__ void __launch_bounds__(32) find_visits(const Problem p, const TransposedLists lists) {
-    const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, lane = threadIdx.x;
-    const int list = (b * p.Hkv + h_kv) * lists.Tc + j, heads = p.H / p.Hkv, Tr = ceil_div(p.Nq, 64);
-    QueryTile* to = lists.tiles + std::int64_t{list} * most_visits(p);
-    int count = 0;
-    for (int first = 0; first < heads * Tr; first += 32) {  // a lane classifies one query tile of 32
-        const int n = first + lane;
-        QueryTile visit = {h_kv * heads + n / Tr, n % Tr * 64, {QueryTile::hidden, QueryTile::hidden}};
-        if (n < heads * Tr) classify(p, b, visit.head, n % Tr, 2 * j, visit.kind);
-        unsigned seen =
-            __ballot_sync(~0u, visit.kind[0] != QueryTile::hidden || visit.kind[1] != QueryTile::hidden);
-        for (; seen != 0; seen &= seen - 1, ++count) {
-            if (lane == __ffs(seen) - 1) store(to + count, visit);
-        }
-    }
-    if (lane > 0) return;
-    store(to + count,
-          QueryTile{h_kv * heads, 0, {QueryTile::hidden, QueryTile::hidden}});  // if half a slot is left
-    store(lists.slots + list, ceil_div(count, tiles));
-}
-
-/// Lists of full and partial tiles. Without lists, a causal mask.
-struct TileMask {
-    using Lists = TransposedLists;
-    using Shared = Nothing;
     static bool longest_first(const Problem& p) { return p.causal || p.tiles.heads > 0; }
-    static std::int64_t blocks(const Shape& s, int Tc) { return std::int64_t{s.B} * s.Hkv * Tc; }
-    static std::size_t lists_bytes(const Shape& s, int Bc) {
-        const std::size_t all = blocks(s, ceil_div(s.Nk, Bc));
-        return all * most_visits(s) * sizeof(QueryTile) + (all + 3) / 4 * 16;  // and slots
+
+    template <class Tile>
+    __device__ static int count(const Problem&, TileIndex, int) {
+        return 0;
     }
-    template <int Br>
-    static Lists find_lists(const Problem& p, int Tc, std::byte* workspace) {
-        auto* tiles = reinterpret_cast<QueryTile*>(workspace);
-        const Lists lists = {tiles, reinterpret_cast<int*>(tiles + blocks(p, Tc) * most_visits(p)), Tc};
-        launch(find_visits<Br / 64>, dim3(Tc, p.Hkv, p.B), 32, 0, p, lists);
-        return lists;
-    }
+    template <class Tile>
+    struct Visit {
+        Seen seen[Tile::pieces][Tile::groups];
+        bool last;
 
-    /// The transposed list of a block, of all heads. Br rows, a slot, are of one tile or of two.
-    template <int Br, int Bc>
-    struct QueryTiles {
-        const QueryTile* tiles;
-        int slots;
-        using Queries = QueryTile;
-
-        struct Visit {
-            static constexpr int rows = 64;
-            const QueryTile* slot;
-            __device__ Queries queries(int n) const { return load(slot + n); }
-            __device__ void next() { slot += Br / 64; }
-        };
-
-        __device__ QueryTiles(const Problem& p, const KeyTile& own, const Lists& lists, const Shared&) {
-            const int list = (own.batch * p.Hkv + own.head) * lists.Tc + own.number;
-            tiles = lists.tiles + std::int64_t{list} * most_visits(p);
-            slots = load(lists.slots + list);
-        }
-        __device__ void complete(const Shared&) {}
-        __device__ int count(const KeyTile&) const { return slots; }
-        __device__ Visit visit(const KeyTile&, int n) const { return {tiles + n * (Br / 64)}; }
-        __device__ bool partial(const Problem&, const KeyTile&, const Queries& queries, int G) const {
-            return queries.kind[G] != QueryTile::full;
-        }
-        /// Which of 64 rows see keys g and g + 8 of this warp's 16, as Seeing reads them. A lane looks up two
-        /// rows; the others need these.
-        __device__ std::uint32_t fetch(const Problem& p, const Queries& queries, bool masked, int G, int row,
-                                       int first_key) const {
-            const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-            std::uint32_t keys = 0, seen = 0;
-            if (!masked) return 0;
-#pragma unroll
-            for (int r = 0; r < 2; ++r) {
-                keys |= visible_keys(p, queries.kind[G], row + 2 * lane + r, first_key) << 16 * r;
+        __device__ int first_key(int n) const { return seen[n][0].tile * 64; }
+        __device__ int write(Words<Tile>& words) const {
+            for (int n = 0; n < Tile::pieces; ++n) {
+                for (int g = 0; g < Tile::groups; ++g) store(&words.seen[g][n], seen[n][g]);
             }
+            store(&words.last, int{last});
+            return 0;
+        }
+        __device__ void copy(Words<Tile>&, int, Mbarrier*) const {}
+    };
+
+    template <class Tile, class Act>
+    __device__ static void for_each_visit(const Problem& p, TileIndex tile, int, Act act) {
+        constexpr int groups = Tile::groups;
+        const int b = tile.batch, h = tile.head, first_row = tile.tile * Tile::Br;
+        Walk full[groups], partial[groups];  // the lists of each warpgroup
 #pragma unroll
-            for (int n = 0; n < 8; ++n) seen |= (__shfl_sync(~0u, keys, 4 * n + t) >> g & 0x01010101) << n;
-            return seen;
+        for (int g = 0; g < groups; ++g) {
+            full[g] = walk_of(p, p.tiles.full, b, h, first_row + 64 * g, false);
+            partial[g] = walk_of(p, p.tiles.partial, b, h, first_row + 64 * g, true);
+        }
+        const auto next_tile = [&] {
+            int next = full[0].tile;
+#pragma unroll
+            for (int g = 0; g < groups; ++g) next = min(next, min(full[g].tile, partial[g].tile));
+            return next;
+        };
+        Visit<Tile> visit;
+        visit.last = false;
+#pragma unroll 1
+        while (!visit.last) {
+#pragma unroll
+            for (int n = 0; n < Tile::pieces; ++n) {
+                const int next = next_tile();
+#pragma unroll
+                for (int g = 0; g < groups; ++g) {
+                    // Without rows there is nothing to hide. Past the last tile all keys are 0.
+                    visit.seen[n][g] = {next, first_row + 64 * g < p.Nq ? Seen::hidden : Seen::full};
+                    if (full[g].at < full[g].end && full[g].tile == next) {
+                        visit.seen[n][g].kind = Seen::full;
+                        full[g].go_to(p, p.tiles.full.tiles, full[g].at + 1);
+                    } else if (partial[g].at < partial[g].end && partial[g].tile == next) {
+                        visit.seen[n][g].kind = partial[g].at;
+                        partial[g].go_to(p, p.tiles.partial.tiles, partial[g].at + 1);
+                    }
+                }
+            }
+            visit.last = next_tile() == ceil_div(p.Nk, 64);
+            act(visit);
+        }
+    }
+
+    template <class Tile>
+    struct Visits {
+        static constexpr int pieces = Tile::pieces;
+        Range own, all;  // their end is not known before the last one has arrived
+        int g;
+        Seen seen[pieces];
+        std::uint64_t keys[pieces][2];  // of rows g and g + 8, a bit for each, from this lane's first on
+
+        __device__ Visits(const Problem&, TileIndex, int group) : g(group) {
+            own = all = {0, std::numeric_limits<int>::max()};
+        }
+        __device__ void read(const Words<Tile>& words, int j) {
+            for (int n = 0; n < pieces; ++n) seen[n] = load(&words.seen[g][n]);
+            if (load(&words.last)) own.end = all.end = j + 1;
+        }
+        __device__ void prefetch(const Problem& p, int row) {
+#pragma unroll
+            for (int n = 0; n < 2 * pieces; ++n) {
+                keys[n / 2][n % 2] = 0;
+                if (seen[n / 2].kind < 0) continue;
+                keys[n / 2][n % 2] = visible_keys(p, seen[n / 2], row + n % 2 * 8) >> threadIdx.x % 4 * 2;
+            }
+        }
+        __device__ int first_key(int, int n) const {
+            return seen[n].tile * 64;
+        }
+        __device__ bool is_partial(int, int n) const {
+            return seen[n].kind != Seen::full;
         }
 
-        /// A byte for rows 8 n, and one for rows 8 n + 1, for n = 0 to 7
-        struct Seeing {
-            std::uint32_t rows;
-            __device__ bool holds(int n) const { return rows >> (n % 8 * 16 + n / 8) & 1; }
-        };
-        __device__ Seeing column(const Problem&, const KeyTile&, const Queries&, std::uint32_t fetched, int r,
-                                 int, int) const {
-            return {fetched >> 8 * r};
+        template <int n>
+        __device__ void hide(const Problem&, const Words<Tile>&, int, int, int piece, float (&S)[n]) const {
+#pragma unroll
+            for (int c = 0; c < 32; ++c) {
+                if ((keys[piece][row_of(c)] >> column_of(c)) % 2 == 0) S[32 * piece + c] = -inf;
+            }
         }
     };
+
+    /// The keys of a partial tile that a row sees, one bit each
+    __device__ static std::uint64_t visible_keys(const Problem& p, Seen seen, int row) {
+        if (p.tiles.heads > 0) return load(p.tiles.bits + std::int64_t{seen.kind} * 64 + row % 64);
+        const int keys = min(p.Nk, p.causal ? row + 1 + p.Nk - p.Nq : p.Nk) - seen.tile * 64;
+        return keys <= 0 ? 0 : ~std::uint64_t{0} >> max(0, 64 - keys);
+    }
 };

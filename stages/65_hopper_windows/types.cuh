@@ -1,27 +1,10 @@
 // What the forward and the backward pass ask of their types, and the simplest answers. Part of the namespace
 // of the stages that include it.
 
-/// Numbers begin .. end - 1, of rows, of keys or of key tiles
-struct alignas(8) Range {
-    int begin, end;
-    __device__ bool holds(int n) const { return n >= begin && n < end; }
-};
-
 struct alignas(16) TileIndex {
     int batch, head, tile;  // of the rows of its place: 0, 1, ...
     int visits = 0;         // to key tiles, where the mask counts them beforehand
 };
-
-/// The keys of a block of the backward pass, and the rows and keys that they belong to: those of a sequence,
-/// or of a document in it
-struct KeyTile {
-    int batch, head, heads;   // key/value head, and how many query heads read it
-    int number, first, last;  // of the tile among those of `keys`; of its keys
-    Range rows, keys;
-};
-
-/// What a type that needs no more of something gives for it
-struct Nothing {};
 
 /// A place: where the rows and the keys of a query tile lie. Here those of a head are one problem.
 struct Dense {
@@ -31,33 +14,6 @@ struct Dense {
     __device__ const Problem& problem_of(const Problem& p) const { return p; }
     /// Whether a box of 16 rows from this one on reaches into rows that another block writes
     __device__ bool shares_box(const Problem&, int) const { return false; }
-
-    // The backward pass
-    static int key_tiles(const Problem& p, int Bc) { return ceil_div(p.Nk, Bc); }
-    /// Whether blocks may divide the query tiles of a key tile
-    static bool divisible(const Problem&) { return true; }
-    __device__ static KeyTile key_tile(const Problem& p, const TileIndex& n, int Bc) {
-        const int first = n.tile * Bc, last = min(p.Nk, first + Bc) - 1;
-        return {n.batch, n.head, p.H / p.Hkv, n.tile, first, last, {0, p.Nq}, {0, p.Nk}};
-    }
-    /// A number without a tile
-    __device__ static bool leaves_out(const KeyTile&) { return false; }
-    /// Stores 64 rows of dK and dV from this key on, if they share a box with rows that another block writes.
-    template <class T, int d, class Panels>
-    __device__ static bool store_rows(const Panels&, const Panels&, const Problem&, const KeyTile&, int) {
-        return false;
-    }
-};
-
-/// For the backward pass of a mask that finds out nothing before the block of keys does, and stores nothing
-struct NoLists {
-    using Lists = Nothing;
-    using Shared = Nothing;
-    static std::size_t lists_bytes(const Shape&, int) { return 0; }
-    template <int Br>
-    static Lists find_lists(const Problem&, int, std::byte*) {
-        return {};
-    }
 };
 
 /// A score: what becomes of an element of Q K^T. Exponents and m are in base 2.

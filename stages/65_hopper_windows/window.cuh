@@ -7,6 +7,7 @@ struct Window {
         const int position = row + p.Nk - p.Nq, left = p.window.left, right = p.causal ? 0 : p.window.right;
         return {left < 0 ? 0 : max(0, position - left), right < 0 ? p.Nk : min(p.Nk, position + right + 1)};
     }
+
     /// The rows, of Nq, that see a key, of Nk. Neither bound decreases from one key to the next.
     __device__ static Range rows_of(const Problem& p, int Nq, int Nk, int key) {
         const int row = key - (Nk - Nq), left = p.window.left, right = p.causal ? 0 : p.window.right;

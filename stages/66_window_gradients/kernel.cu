@@ -7,11 +7,14 @@ namespace {
 
 using namespace ladder;
 
-#include "stages/65_hopper_windows/ranges.cuh"
-#include "stages/65_hopper_windows/types.cuh"
+#include "stages/65_hopper_windows/range.cuh"
 #include "stages/65_hopper_windows/window.cuh"
+#include "stages/66_window_gradients/types.cuh"
+
 #include "stages/66_window_gradients/gradients.cuh"
 #include "stages/66_window_gradients/launch.cuh"
+
+#include "stages/66_window_gradients/ranges.cuh"
 
 using Windows = Types<Ranges<Window>>;
 

@@ -7,18 +7,22 @@ namespace {
 
 using namespace ladder;
 
-#include "stages/65_hopper_windows/documents.cuh"
-#include "stages/65_hopper_windows/ranges.cuh"
-#include "stages/65_hopper_windows/types.cuh"
+#include "stages/65_hopper_windows/range.cuh"
 #include "stages/65_hopper_windows/window.cuh"
+#include "stages/66_window_gradients/types.cuh"
+
 #include "stages/66_window_gradients/gradients.cuh"
 #include "stages/66_window_gradients/launch.cuh"
 
-using Documents = Types<Ranges<Window>, InDocuments>;
+#include "stages/66_window_gradients/ranges.cuh"
+
+#include "stages/66_window_gradients/documents.cuh"
+
+using Packed = Types<Ranges<Window>, InDocuments>;
 
 template <class T, int d>
 void backward(const Problem& p) {
-    launch_gradients<T, d, Documents>(p);
+    launch_gradients<T, d, Packed>(p);
 }
 
 using Dims = HeadDims<64, 128>;
@@ -27,6 +31,6 @@ LADDER_STAGE(backward, Dims, .number = 68, .name = "document_gradients", .parent
              .change = "key tiles begin where documents do; query tiles lie on the grid of the sequence",
              .shows_in = "backward-packed", .pass = Pass::backward,
              .takes = {Feature::window, Feature::documents}, .repeats_exactly = false,
-             .workspace_bytes = workspace_bytes<Documents>);
+             .workspace_bytes = workspace_bytes<Packed>);
 
 }  // namespace

@@ -7,18 +7,22 @@ namespace {
 
 using namespace ladder;
 
-#include "stages/65_hopper_windows/columns.cuh"
-#include "stages/65_hopper_windows/ranges.cuh"
-#include "stages/65_hopper_windows/types.cuh"
+#include "stages/65_hopper_windows/range.cuh"
 #include "stages/65_hopper_windows/window.cuh"
+#include "stages/66_window_gradients/types.cuh"
+
 #include "stages/66_window_gradients/gradients.cuh"
 #include "stages/66_window_gradients/launch.cuh"
 
-using Columns = Types<ColumnMask<Window>>;
+#include "stages/66_window_gradients/ranges.cuh"
+
+#include "stages/66_window_gradients/columns.cuh"
+
+using Bounds = Types<Columns<Window>>;
 
 template <class T, int d>
 void backward(const Problem& p) {
-    launch_gradients<T, d, Columns>(p);
+    launch_gradients<T, d, Bounds>(p);
 }
 
 using Dims = HeadDims<64, 128>;
@@ -27,6 +31,6 @@ LADDER_STAGE(backward, Dims, .number = 69, .name = "column_gradients", .parent =
              .change = "the bounds of a block's keys are two gaps in its range of query tiles",
              .shows_in = "backward-column-bounds", .pass = Pass::backward,
              .takes = {Feature::window, Feature::columns}, .repeats_exactly = false,
-             .workspace_bytes = workspace_bytes<Columns>);
+             .workspace_bytes = workspace_bytes<Bounds>);
 
 }  // namespace

@@ -7,12 +7,15 @@ namespace {
 
 using namespace ladder;
 
-#include "stages/65_hopper_windows/tiles.cuh"
-#include "stages/65_hopper_windows/types.cuh"
+#include "stages/65_hopper_windows/range.cuh"
+#include "stages/66_window_gradients/types.cuh"
+
 #include "stages/66_window_gradients/gradients.cuh"
 #include "stages/66_window_gradients/launch.cuh"
 
-using Lists = Types<TileMask>;
+#include "stages/66_window_gradients/tiles.cuh"
+
+using Lists = Types<Tiles>;
 
 template <class T, int d>
 void backward(const Problem& p) {
