@@ -1,6 +1,10 @@
 // What the backward pass asks of its types, and the simplest answers. Part of the namespace of the stages
 // that include it.
 
+struct TileIndex {
+    int batch, head, tile;
+};
+
 /// The keys of a block, and the rows and keys that they belong to: those of a sequence,
 /// or of a document in it
 struct KeyTile {
