@@ -268,16 +268,20 @@ const Stage& parent_of(const Exercise& e) {
 
 std::string starting_kernel(const Exercise& e) {
     const Stage& parent = parent_of(e);
-    std::string kernel = kernel_text(parent);
+    // Where a kernel is there already and only its types are to be written, the folder has a start of its
+    // own.
+    const fs::path start = source_folder() / "stages" / e.folder() / "start.cu";
+    const bool of_parent = !fs::exists(start);
+    std::string kernel = of_parent ? kernel_text(parent) : kernel_text(start);
     // The first comment is the parent's.
     const std::size_t code = kernel.find("\n\n");
-    kernel.replace(
-        0, code,
-        fmt::format("// Stage {:02}: {}. To be made of {}; see TASK.md.", e.number, e.name, parent.folder()));
+    kernel.replace(0, code,
+                   fmt::format("// Stage {:02}: {}. To be {}; see TASK.md.", e.number, e.name,
+                               of_parent ? "made of " + parent.folder() : "completed"));
     // So is the declaration at the end. Its text may have a ");" of its own, but not at the end of a line.
     const std::size_t begin = kernel.rfind("LADDER_STAGE("), end = kernel.find(");\n", begin);
     if (begin == kernel.npos || end == kernel.npos)
-        throw CannotRun(fmt::format("{} declares no stage", parent.source));
+        throw CannotRun(fmt::format("{} declares no stage", of_parent ? parent.source : start.string()));
     const std::string declaration = kernel.substr(begin, end - begin);
     const std::size_t open = declaration.find('(') + 1;
     const std::string host_side = declaration.substr(open, declaration.find(',') - open);

@@ -71,18 +71,19 @@ struct TileOrder {
 template <class T, int d, class Types, int panels>
 __device__ void write_rows(const Problem& packed, const typename Types::Place& place, const Problem& p,
                            const TensorMap& map, int b, int h, int first_row, T (&O_tile)[panels][16][64],
-                           const float (&O)[d / 2], const float (&m)[2], const float (&lane_l)[2]) {
+                           const float (&O)[d / 2], const float (&lane_m)[2], const float (&lane_l)[2]) {
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     float inverse_l[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-        float l = lane_l[r];
+        float l = lane_l[r], m = lane_m[r];
         l += __shfl_xor_sync(~0u, l, 1);
         l += __shfl_xor_sync(~0u, l, 2);
-        inverse_l[r] = l == 0.0f ? 0.0f : Types::Dropout::inverse(packed, l);
+        const float factor = Types::Sink::add(packed, h, m, l);
+        inverse_l[r] = l == 0.0f ? 0.0f : factor * Types::Dropout::inverse(packed, l);
         const int row = first_row + 16 * warp + lane / 4 + 8 * r;
         float* L = packed.L + (std::int64_t{b} * packed.H + h) * packed.Nq + place.first_row + row;
-        if (row < p.Nq && lane % 4 == 0) store(L, (m[r] + log2f(l)) * ln_2);
+        if (row < p.Nq && lane % 4 == 0) store(L, (m + log2f(l)) * ln_2);
     }
 #pragma unroll
     for (int panel = 0; panel < d / 64; panel += panels) {
@@ -268,8 +269,7 @@ __global__ void __launch_bounds__(Sizes<d, Types>::threads, 1)
         };
         float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
         std::uint32_t P[Bc / 4];
-        bool seen[2] = {};  // has the row seen a key?
-        Types::Sink::begin(p, h, m, l, seen);
+        bool seen[2] = {};                 // has the row seen a key?
         const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
 #pragma unroll
             for (int n = 0; n < pieces; ++n) {
@@ -382,8 +382,9 @@ void launch_attention(const Problem& p, void* taken) {
         maps.K[c] = map(p.K), maps.V[c] = map(p.V);
     }
     const int Tr = Types::Place::tiles(p, Tile::Br), heads = p.B * p.H;
-    const double KV_bytes = 4.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
-    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));
+    // As many heads as have 16 MB of K and V together; their keys are those of a group of query heads.
+    const std::int64_t L2 = (std::int64_t{16} << 20) * p.H, KV_bytes = std::int64_t{4} * p.Nk * d * p.Hkv;
+    const int section = int(std::clamp<std::int64_t>(L2 / KV_bytes, 1, heads));
     const TileOrder order = {
         Tr, heads, section, Tr * heads, Types::Mask::longest_first(p), static_cast<unsigned*>(taken)};
     const dim3 grid(std::min(p.sm_count, order.total));

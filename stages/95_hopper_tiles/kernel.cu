@@ -24,7 +24,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(
-    forward, Dims, .number = 95, .name = "hopper_tiles", .parent = 65,
+    forward, Dims, .number = 95, .name = "hopper_tiles", .parent = 35,
     .tilings = LADDER_TILES((Sizes<d, Listed>::Br, Sizes<d, Listed>::Bc, Sizes<d, Listed>::depth),
                             {128, 128, 4}, {128, 128, 2}, {128, 64, 2}),
     .change = "the producer unites the lists of a block's rows of tiles, and gathers key tiles in pairs",
