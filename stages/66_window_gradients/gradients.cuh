@@ -113,6 +113,28 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
 }
 
+/// dsink = -sum(exp(sink - L) D) over the rows of a head in all batch entries. A block for each head.
+template <int d>
+__global__ void __launch_bounds__(row_threads) sum_sinks(const Problem p) {
+    const int h = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    auto& parts = shared_memory<float[row_threads / 32]>();  // of the warps
+    const float sink = load(p.sinks + h) * log2_e;
+    float sum = 0.0f;
+    for (int b = 0; b < p.B; ++b) {
+        const Sums<d> sums(p, b, h);
+        for (int row = threadIdx.x; row < p.Nq; row += row_threads) {
+            sum -= fast_exp2(sink - load(sums.L + row)) * load(sums.D + row);
+        }
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (lane == 0) store(&parts[warp], sum);
+    __syncthreads();  // all parts have been written
+    if (threadIdx.x > 0) return;
+    for (int n = 1; n < row_threads / 32; ++n) sum += load(&parts[n]);
+    store(p.dsinks + h, sum);
+}
+
 /// Starts copying the queries of the block's k-th visit: Q, dO, L and D.
 template <int d, class Shared, class Visit>
 __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps, int b, const Visit& visit,
@@ -153,16 +175,14 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
 
 /// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
 /// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16. `column` gives the rows
-/// that see one of the two, counted from the lane's first row.
-template <class T, int Br, class Column>
-__device__ void exponentiate(const Problem& p, bool masked, const Column& column, int m, const float2 (&L)[8],
-                             float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
+/// that see one of the two, counted from the lane's first row. S becomes P times the score's slope, in fp32.
+template <class T, int Br, class Score, class Column>
+__device__ void exponentiate(const Score& score, bool masked, const Column& column, int m,
+                             const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
     const int first = 32 * m, end = first + 32;
-    const float scale = p.scale * log2_e;
+    const auto L_of = [&](int c) { return c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y; };
 #pragma unroll
-    for (int c = first; c < end; ++c) {
-        S[c] = S[c] * scale - (c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y);
-    }
+    for (int c = first; c < end; ++c) S[c] = score.exponent(S[c], L_of(c), c - first);
     if (masked) {
         const decltype(column(0)) seeing[2] = {column(0), column(1)};
 #pragma unroll
@@ -172,8 +192,12 @@ __device__ void exponentiate(const Problem& p, bool masked, const Column& column
     }
 #pragma unroll
     for (int c = first; c < end; c += 2) {
+        const float exponents[2] = {S[c], S[c + 1]};
         S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
         P[c / 2] = pack<T>(S[c], S[c + 1]);
+        if constexpr (Score::has_slope) {
+            for (int n = 0; n < 2; ++n) S[c + n] *= score.slope(exponents[n], L_of(c + n), c - first + n);
+        }
     }
 }
 
@@ -235,6 +259,7 @@ __global__ void __launch_bounds__(threads, 1)
               const typename Types::Mask::Lists lists) {
     using Mask = typename Types::Mask;
     using Place = typename Types::Place;
+    using Score = typename Types::Score;
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
     using QueryTiles = typename Mask::template QueryTiles<Br, Bc>;
     constexpr int rows = QueryTiles::Visit::rows;  // of a query tile
@@ -305,11 +330,13 @@ __global__ void __launch_bounds__(threads, 1)
             const auto column = [&](int r) {
                 return tiles.column(p, own, queries[n], fetched, r, key + 8 * r, row + 2 * t);
             };
+            Score score(p, b, queries[n].head);
+            score.move_to_keys((key - own.keys.end) - (row + 2 * t - own.rows.end));
             float2 L[8];
 #pragma unroll
             for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
             if (m == 0) wgmma_wait<1>(S);
-            exponentiate<T, Br>(p, masked[n], column, m, L, S, P);  // S is P^T, too
+            exponentiate<T, Br>(score, masked[n], column, m, L, S, P);
             wgmma_fence();
             add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
             if (m == 0) wgmma_wait<1>(dP);

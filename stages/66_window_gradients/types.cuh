@@ -45,8 +45,19 @@ struct NoLists {
     }
 };
 
-template <class M, class Where = Dense>
+/// A score: what becomes of an element of Q K^T, of head h. Exponents and L are in base 2.
+struct Scaled {
+    static constexpr bool has_slope = false;  // its derivative is not `scale` alone
+    float scale;
+
+    __device__ Scaled(const Problem& p, int, int) : scale(p.scale * log2_e) {}
+    __device__ void move_to_keys(int) {}  // how far this lane's first key is past its first row's position
+    __device__ float exponent(float s, float L, int) const { return s * scale - L; }  // of its value c
+};
+
+template <class M, class Where = Dense, class S = Scaled>
 struct Types {
     using Mask = M;
     using Place = Where;
+    using Score = S;
 };
