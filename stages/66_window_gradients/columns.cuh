@@ -36,13 +36,12 @@ __device__ void find_gaps(const Problem& p, const KeyTile& own, Range tiles, Gap
         Range all = {0, p.Nq}, &some = rows[k];
         for (int n = threadIdx.x; n < heads * Bc; n += 32) {
             const Range hidden = hidden_rows(p, own.batch, own.head * heads + n / Bc, own.first + n % Bc, k);
-            all = {max(all.begin, hidden.begin), min(all.end, hidden.end)};
-            some = {min(some.begin, hidden.begin), max(some.end, hidden.end)};
+            all = all.common(hidden), some = some.hull(hidden);
         }
         for (int lanes = 16; lanes > 0; lanes /= 2) {
             const auto other = [&](int bound) { return __shfl_xor_sync(~0u, bound, lanes); };
-            all = {max(all.begin, other(all.begin)), min(all.end, other(all.end))};
-            some = {min(some.begin, other(some.begin)), max(some.end, other(some.end))};
+            all = all.common({other(all.begin), other(all.end)});
+            some = some.hull({other(some.begin), other(some.end)});
         }
         const int begin = min(tiles.end, max(tiles.begin, ceil_div(all.begin, Br)));
         gaps[k] = {begin, max(begin, all.end == p.Nq ? tiles.end : min(tiles.end, all.end / Br))};
@@ -90,10 +89,9 @@ struct Columns : NoLists {
         __device__ int count(const KeyTile& own) const { return range.count(own); }
         __device__ Visit visit(const KeyTile& own, int n) const { return {range.visit(own, n), found}; }
         __device__ bool partial(const Problem& p, const KeyTile& own, const Queries& queries, int) const {
-            const int row = queries.row, end = min(p.Nq, row + Br);
-            const Range *lower = &queries.hidden[0], *upper = &queries.hidden[1];
-            return range.partial(p, own, {queries.head, row}, 0) ||
-                   (row < lower->end && end > lower->begin) || (row < upper->end && end > upper->begin);
+            const Range rows = {queries.row, min(p.Nq, queries.row + Br)};
+            return range.partial(p, own, {queries.head, queries.row}, 0) || queries.hidden[0].meets(rows) ||
+                   queries.hidden[1].meets(rows);
         }
         __device__ Nothing fetch(const Problem&, const Queries&, bool, int, int, int) const { return {}; }
 

@@ -7,9 +7,7 @@ namespace {
 
 using namespace ladder;
 
-#include "stages/65_hopper_windows/alibi.cuh"
 #include "stages/65_hopper_windows/range.cuh"
-#include "stages/65_hopper_windows/softcap.cuh"
 #include "stages/65_hopper_windows/window.cuh"
 #include "stages/66_window_gradients/types.cuh"
 
@@ -18,28 +16,18 @@ using namespace ladder;
 
 #include "stages/66_window_gradients/ranges.cuh"
 
-template <class Score>
-using Windows = Types<Ranges<Window>, Dense, Score>;
+using Windows = Types<Ranges<Window>>;
 
 template <class T, int d>
 void backward(const Problem& p) {
-    if (p.softcap > 0.0f && p.alibi_slopes != nullptr) {
-        launch_gradients<T, d, Windows<Alibi<Softcap>>>(p);
-    } else if (p.softcap > 0.0f) {
-        launch_gradients<T, d, Windows<Softcap>>(p);
-    } else if (p.alibi_slopes != nullptr) {
-        launch_gradients<T, d, Windows<Alibi<Scaled>>>(p);
-    } else {
-        launch_gradients<T, d, Windows<Scaled>>(p);
-    }
+    launch_gradients<T, d, Windows>(p);
 }
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(backward, Dims, .number = 66, .name = "window_gradients", .parent = 55,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "a block loops only over the query tiles whose windows reach its key tile",
-             .shows_in = "backward-window", .pass = Pass::backward,
-             .takes = {Feature::window, Feature::softcap, Feature::alibi, Feature::sinks},
-             .repeats_exactly = false, .workspace_bytes = workspace_bytes<Windows<Scaled>>);
+             .shows_in = "backward-window", .pass = Pass::backward, .takes = {Feature::window},
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes<Windows>);
 
 }  // namespace
