@@ -30,7 +30,7 @@ LADDER_STAGE(backward, Dims, .number = 69, .name = "column_gradients", .parent =
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "the bounds of a block's keys are two gaps in its range of query tiles",
              .shows_in = "backward-column-bounds", .pass = Pass::backward,
-             .takes = {Feature::window, Feature::columns}, .repeats_exactly = false,
+             .takes = {Feature::window, Feature::columns}, .diff_budget = 150, .repeats_exactly = false,
              .workspace_bytes = workspace_bytes<Bounds>);
 
 }  // namespace
