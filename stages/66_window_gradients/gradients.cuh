@@ -39,7 +39,7 @@ struct TileOrder {
 };
 
 /// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
-template <class T, int d, class Mask>
+template <class T, int d, class Types>
 struct Shared {
     alignas(1024) T K[groups][d / 64][64][64];  // then dK
     alignas(1024) T V[groups][d / 64][64][64];  // then dV
@@ -49,7 +49,8 @@ struct Shared {
     alignas(1024) float dQ[groups][4][8][32][4];         // of each warp, on their way out: 32 of each lane
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
     Mbarrier keys_full, full[depth], empty[depth];
-    [[no_unique_address]] typename Mask::Shared mask;
+    [[no_unique_address]] typename Types::Mask::Shared mask;
+    typename Types::Dropout::template Words<Tile<d>::Br> kept[depth];
 };
 
 struct Maps {
@@ -81,7 +82,7 @@ struct Sums {
 };
 
 /// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0. d / 8 threads per row.
-template <class T, int d>
+template <class T, int d, class Dropout>
 __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     constexpr int lanes = d / 8;
     const int row = blockIdx.x * (row_threads / lanes) + threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -105,8 +106,8 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     if (row >= ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br) return;
     if (lane == 0) {
         const float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
-        store(sums.L + row, row < p.Nq ? load(L) * log2_e : inf);
-        store(sums.D + row, D);
+        store(sums.L + row, row < p.Nq ? load(L) * log2_e + Dropout::log2_share(p) : inf);
+        store(sums.D + row, D * Dropout::share(p));  // so P is divided by the share, and dP is not
     }
     float4* dQ = sums.dQ + row * (d / 4) + lane;
     store(dQ, {0.0f, 0.0f, 0.0f, 0.0f});
@@ -174,10 +175,11 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
 }
 
 /// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
-/// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16. `column` gives the rows
-/// that see one of the two, counted from the lane's first row. S becomes P times the score's slope, in fp32.
-template <class T, int Br, class Score, class Column>
-__device__ void exponentiate(const Score& score, bool masked, const Column& column, int m,
+/// where masked, and rounds what dropout keeps. Lanes hold keys g and g + 8 of their warp's 16. `column`
+/// gives the rows that see one of the two, counted from the lane's first row. S becomes P times the score's
+/// slope, in fp32.
+template <class T, int Br, class Score, class Column, class Kept>
+__device__ void exponentiate(const Score& score, bool masked, const Column& column, const Kept& kept, int m,
                              const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
     const int first = 32 * m, end = first + 32;
     const auto L_of = [&](int c) { return c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y; };
@@ -194,7 +196,7 @@ __device__ void exponentiate(const Score& score, bool masked, const Column& colu
     for (int c = first; c < end; c += 2) {
         const float exponents[2] = {S[c], S[c + 1]};
         S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
-        P[c / 2] = pack<T>(S[c], S[c + 1]);
+        P[c / 2] = pack<T>(kept.drop(S[c], c), kept.drop(S[c + 1], c + 1));
         if constexpr (Score::has_slope) {
             for (int n = 0; n < 2; ++n) S[c + n] *= score.slope(exponents[n], L_of(c + n), c - first + n);
         }
@@ -227,30 +229,25 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// Adds each warpgroup's part of dQ to the sums of `total` query tiles, from this visit on. One warp calls
-/// it.
+/// Adds each warpgroup's part of dQ to the sums of the query tiles of this visit. One warp calls it.
 template <class T, int d, class Shared, class Visit>
-__device__ void send_dQ(Shared& shared, const Problem& p, int b, Visit visit, int total) {
+__device__ void send_dQ(Shared& shared, const Problem& p, int b, const Visit& visit) {
     const bool sends = threadIdx.x % 32 == 0;
-#pragma unroll 1
-    for (int k = 0; k < total; ++k) {
 #pragma unroll
-        for (int g = 0; g < groups; ++g) {
-            named_barrier_sync(dQ_full + g, 128 + 32);
-            const int row = d == 64 ? 64 * g : 0, column = d == 64 ? 0 : 64 * g;
-            const auto queries = visit.queries(row / Visit::rows);
-            float4* to = Sums<d>(p, b, queries.head).dQ;
-            to += fragment<d>(queries.row + row % Visit::rows, column);
-            if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
-        }
-        if (sends) bulk_wait_read<1>();
-        __syncwarp();
-        named_barrier_arrive(dQ_empty, 128 + 32);
-        if (sends) bulk_wait_read<0>();
-        __syncwarp();
-        named_barrier_arrive(dQ_empty + 1, 128 + 32);
-        visit.next();
+    for (int g = 0; g < groups; ++g) {
+        named_barrier_sync(dQ_full + g, 128 + 32);
+        const int row = d == 64 ? 64 * g : 0, column = d == 64 ? 0 : 64 * g;
+        const auto queries = visit.queries(row / Visit::rows);
+        float4* to = Sums<d>(p, b, queries.head).dQ;
+        to += fragment<d>(queries.row + row % Visit::rows, column);
+        if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
     }
+    if (sends) bulk_wait_read<1>();
+    __syncwarp();
+    named_barrier_arrive(dQ_empty, 128 + 32);
+    if (sends) bulk_wait_read<0>();
+    __syncwarp();
+    named_barrier_arrive(dQ_empty + 1, 128 + 32);
 }
 
 template <class T, int d, class Types, bool split>
@@ -260,10 +257,11 @@ __global__ void __launch_bounds__(threads, 1)
     using Mask = typename Types::Mask;
     using Place = typename Types::Place;
     using Score = typename Types::Score;
+    using Dropout = typename Types::Dropout;
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
     using QueryTiles = typename Mask::template QueryTiles<Br, Bc>;
     constexpr int rows = QueryTiles::Visit::rows;  // of a query tile
-    auto& shared = aligned_shared_memory<Shared<T, d, Mask>>();
+    auto& shared = aligned_shared_memory<Shared<T, d, Types>>();
     const int parts = split ? order.parts : 1;  // 1 leaves nothing to divide by
     const TileIndex tile = order.at(p, blockIdx.x / parts);
     const KeyTile own = Place::key_tile(p, tile, Bc);
@@ -272,7 +270,7 @@ __global__ void __launch_bounds__(threads, 1)
     if (threadIdx.x == 0) {
         mbarrier_init(&shared.keys_full, 1);
         for (int slot = 0; slot < depth; ++slot) {
-            mbarrier_init(&shared.full[slot], 1);
+            mbarrier_init(&shared.full[slot], Dropout::draws ? 1 + 128 : 1);
             mbarrier_init(&shared.empty[slot], 128 * groups);
         }
         mbarrier_fence_init();
@@ -285,19 +283,34 @@ __global__ void __launch_bounds__(threads, 1)
     const int total = count * (part + 1) / parts - begin, group = uniform(threadIdx.x / 128);
     auto visit = tiles.visit(own, begin);
     if (group == 0) {
-        release_registers<24>();
-        if (threadIdx.x / 32 == 1) send_dQ<T, d>(shared, p, b, visit, total);
-        if (threadIdx.x > 0) return;
-        mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
-        for (int g = 0; g < groups; ++g) {
-            bulk_load(shared.K[g], &maps.K, own.first + 64 * g, h_kv, b, &shared.keys_full);
-            bulk_load(shared.V[g], &maps.V, own.first + 64 * g, h_kv, b, &shared.keys_full);
+        release_registers<Dropout::draws ? 32 : 24>();
+        const bool loads = threadIdx.x == 0, sends = threadIdx.x / 32 == 1;
+        if (loads) {
+            mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
+            for (int g = 0; g < groups; ++g) {
+                bulk_load(shared.K[g], &maps.K, own.first + 64 * g, h_kv, b, &shared.keys_full);
+                bulk_load(shared.V[g], &maps.V, own.first + 64 * g, h_kv, b, &shared.keys_full);
+            }
+        }
+        if constexpr (Dropout::draws) {
+            const Dropout dropout(p);
+            auto sent = visit;  // one visit later, so that a tile's mask is drawn before its dQ is waited for
+#pragma unroll 1
+            for (int k = 0; k < total; ++k, visit.next()) {
+                if (loads) load_queries<d>(shared, p, maps, b, visit, k);
+                mbarrier_try_wait(&shared.empty[k % depth],
+                                  k / depth - 1);  // bits of tile k - depth were read
+                dropout.template draw<Br>(p, own, visit, shared.kept[k % depth]);
+                mbarrier_arrive(&shared.full[k % depth]);
+                if (sends && k > 0) send_dQ<T, d>(shared, p, b, sent), sent.next();
+            }
+            if (sends && total > 0) send_dQ<T, d>(shared, p, b, sent);
+            return;
         }
 #pragma unroll 1
-        for (int k = 0; k < total; ++k) {
-            load_queries<d>(shared, p, maps, b, visit, k);
-            visit.next();
-        }
+        for (int k = 0; k < total && sends; ++k, visit.next()) send_dQ<T, d>(shared, p, b, visit);
+#pragma unroll 1
+        for (int k = 0; k < total && loads; ++k, visit.next()) load_queries<d>(shared, p, maps, b, visit, k);
         return;
     }
 
@@ -335,14 +348,17 @@ __global__ void __launch_bounds__(threads, 1)
             float2 L[8];
 #pragma unroll
             for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
+            const auto kept = Dropout::template read<Br>(shared.kept[slot], m);
             if (m == 0) wgmma_wait<1>(S);
-            exponentiate<T, Br>(score, masked[n], column, m, L, S, P);
+            exponentiate<T, Br>(score, masked[n], column, kept, m, L, S, P);
             wgmma_fence();
             add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
             if (m == 0) wgmma_wait<1>(dP);
+            const auto again = Dropout::template read<Br>(shared.kept[slot], m);  // no register in between
 #pragma unroll
             for (int c = 32 * m; c < 32 * m + 32; c += 4) {
                 const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
+                for (int i = c; i < c + 4; ++i) dP[i] = again.drop(dP[i], i);
                 dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
                 dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
             }

@@ -55,9 +55,27 @@ struct Scaled {
     __device__ float exponent(float s, float L, int) const { return s * scale - L; }  // of its value c
 };
 
-template <class M, class Where = Dense, class S = Scaled>
+/// Dropout: which elements of P count, and by what their sum is less
+struct NoDropout {
+    static constexpr bool draws = false;  // by the warps that do not multiply
+    template <int Br>
+    struct Words {};
+    struct Kept {
+        __device__ float drop(float x, int) const { return x; }
+    };
+
+    template <int Br>
+    __device__ static Kept read(const Words<Br>&, int) {
+        return {};
+    }
+    __device__ static float share(const Problem&) { return 1.0f; }
+    __device__ static float log2_share(const Problem&) { return 0.0f; }
+};
+
+template <class M, class Where = Dense, class S = Scaled, class Drop = NoDropout>
 struct Types {
     using Mask = M;
     using Place = Where;
     using Score = S;
+    using Dropout = Drop;
 };
