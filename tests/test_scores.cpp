@@ -1,8 +1,10 @@
 /// @file
 /// What changes scores and row sums: softcap, ALiBi and sinks, in the reference and as features.
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <set>
@@ -11,14 +13,19 @@
 #include <vector>
 
 #include "harness/cases/inputs.h"
+#include "harness/cases/random.h"
+#include "harness/cases/verification_cases.h"
 #include "harness/features/features.h"
 #include "harness/problem/tensors.h"
+#include "harness/verify/guarded_run.h"
+#include "harness/verify/one_case.h"
 #include "harness/verify/verdict.h"
 #include "reference/attention.h"
 #include "stages/errors.h"
 #include "tests/answers.h"
 #include "tests/any_stage.h"
 #include "tests/catch.h"
+#include "tests/fake_device.h"
 
 namespace ladder::test {
 namespace {
@@ -275,6 +282,46 @@ TEST_CASE("scores: dsinks are judged by head, and reported by head") {
     CHECK(judge(c, inputs, outputs).report.starts_with("dsinks was not written in 1 of 6 elements"));
 }
 
+TEST_CASE("scores: a stage gets slopes and sinks in memory, and writes dsinks between canaries") {
+    Case c = parse_case("--shape 2,4,2,37,65,64 --causal --softcap 20 --alibi drawn --sinks drawn");
+    c.pass = Pass::backward;
+    const Inputs inputs = make_inputs(c);
+    Stage stage = gradient_stage();
+    stage.takes = {Feature::softcap, Feature::alibi, Feature::sinks};
+    const auto verdict_of = [&](const std::function<void(const Problem&)>& damage) {
+        FakeDevice device([&](const Problem& p) {
+            CHECK(p.softcap == 20);
+            for (int b = 0; b < 2; ++b) {
+                for (int h = 0; h < 4; ++h) {
+                    const Mask mask = mask_of(c, b, h);
+                    CHECK(p.alibi_slopes[b * p.alibi_batch_stride + h] == mask.scores.slope);
+                    CHECK(p.sinks[h] == mask.sink);
+                }
+            }
+            const Outputs outputs = outputs_of(c, inputs, [](Mask&) {});
+            const auto write = [](void* data, const auto& from) {
+                std::memcpy(data, from.data(), from.size() * sizeof(from[0]));
+            };
+            write(p.dQ.data, outputs.dQ), write(p.dK.data, outputs.dK), write(p.dV.data, outputs.dV);
+            REQUIRE(std::isnan(p.dsinks[0]));
+            write(p.dsinks, outputs.dsinks);
+            damage(p);
+        });
+        return verify(device, stage, c);
+    };
+    const Verdict right = verdict_of([](const Problem&) {});
+    CHECK(right.report == "");
+    CHECK(right.passed);
+    CHECK(verdict_of([](const Problem& p) {
+              p.dsinks[4] = 0;
+          }).report.starts_with("wrote outside of dsinks: to element 4 of 4"));
+    CHECK(verdict_of([](const Problem& p) {
+              p.dsinks[3] += 1;
+          }).report.starts_with("dsinks is wrong in 1 of 4 elements"));
+    stage.takes.pop_back();
+    CHECK_THROWS_WITH(require_taken(stage, c), "07_fake does not take attention sinks");
+}
+
 TEST_CASE("scores: they are written as they are, and a stage that takes none refuses each by name") {
     const std::string options = "--shape 1,6,2,64,64,64 --softcap 0.1 --alibi drawn --sinks extreme";
     const Case c = parse_case(options);
@@ -295,6 +342,37 @@ TEST_CASE("scores: they are written as they are, and a stage that takes none ref
         CAPTURE(wrong);
         CHECK_THROWS_AS(parse_case(std::string("--shape 1,1,1,64,64,64 ") + wrong), BadUsage);
     }
+}
+
+TEST_CASE("scores: a stage that takes them is verified on each, on all together and at corners") {
+    Stage stage = stage_that({.takes = {Feature::window}, .pass = GENERATE(Pass::forward, Pass::backward)});
+    for (const Feature feature : {Feature::softcap, Feature::alibi, Feature::sinks})
+        stage.takes.push_back(feature);
+    const std::vector<Case> cases = verification_cases(stage, Cover::pairs);
+    const auto some = [&](auto&& holds) {
+        return std::ranges::any_of(cases, [&](const Case& c) {
+            CHECK(c.pass == stage.pass);
+            return why_not_taken(stage, c).empty() && holds(c, c.features);
+        });
+    };
+    const auto hides_rows = [](const Case& c) { return c.causal && c.shape.Nq > c.shape.Nk; };
+    CHECK(some([](const Case& c, const Features& f) {
+        return c.shape.H > c.shape.Hkv && f.softcap > 0 && f.alibi == "drawn" && f.sinks == "drawn" &&
+               f.window != Window();
+    }));
+    CHECK(some([](const Case&, const Features& f) { return f == Features(); }));
+    for (const float softcap : {1.0f, 1e4f})
+        CHECK(some([&](const Case& c, const Features& f) { return hides_rows(c) && f.softcap == softcap; }));
+    for (const char* alibi : {"drawn", "geometric", "zero"})
+        CHECK(some([&](const Case&, const Features& f) { return f.alibi == alibi; }));
+    CHECK(some([&](const Case& c, const Features& f) { return hides_rows(c) && f.alibi == "drawn"; }));
+    for (const char* sinks : {"drawn", "extreme"})
+        CHECK(some([&](const Case& c, const Features& f) { return hides_rows(c) && f.sinks == sinks; }));
+
+    Case large = parse_case(
+        "--shape 2,6,2,70,66,64 --causal --softcap 100 --alibi drawn --sinks extreme --input rising");
+    large = shrink(large, [](const Case& c) { return c.features.softcap > 0 && !c.features.sinks.empty(); });
+    CHECK(options_of(large) == "--shape 1,1,1,1,1,64 --softcap 50 --sinks drawn");
 }
 
 TEST_CASE("scores: slopes and sinks are the same numbers for a kernel, the reference and a sample") {

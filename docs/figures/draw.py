@@ -473,7 +473,37 @@ def packed(f):
     f.lines(236, 240, ["K and V are requested once;", "4 of 64 rows are used"], size=SMALL)
 
 
-@figure("10s-stream-k", "Six query tiles on four places: whole tiles in waves, or even shares")
+@figure("11-keys", "A tile with four rows and 64 keys: warps by rows in 10, by keys in 11")
+def keys_by_warps(f):
+    for x, title in ((0, "10: warps divide rows"), (236, "11: warps divide keys")):
+        f.text(x, 14, title, bold=True)
+        f.text(x + 84, 36, "64 keys", "faint", SMALL, "middle")
+    for w in range(4):
+        f.cell(0, 44 + 28 * w, 168, 28, "w 0: 4 of 16 rows" if w == 0 else f"w {w}: no rows", None if w else WARPS[0], 0.35,
+               color="faint" if w else "text", size=SMALL, dashed=w > 0)
+        x = 236 + 42 * w
+        f.cell(x, 44, 42, 28, f"w {w}", WARPS[w], 0.35, size=SMALL)
+        f.arrow((x + 21, 74), (x + 21, 92))
+        f.cell(x, 94, 42, 26, "m l O", WARPS[w], 0.2, size=SMALL)
+        f.arrow((x + 21, 122), (x + 21, 140))
+    f.cell(236, 142, 168, 26, "one merge, after the loop", "faint", 0.12, size=SMALL)
+    f.lines(0, 180, ["Warp 0 computes; the others", "only copy, and wait for it."], size=SMALL)
+    f.lines(236, 192, ["All warps compute the same", "rows, with their own m, l, O."], size=SMALL)
+
+
+@figure("14-last-block", "Four blocks that share a query tile, and their counter: a schematic time line")
+def last_block(f):
+    left, unit = 60, 31
+    for block, (keys, *more) in enumerate(((4,), (5.2,), (3,), (6, ("merge", 2.4, "green")))):
+        time_line(f, left, unit, 6 + 30 * block, f"block {block}", "shared",
+                  (("keys", keys, "shared"), ("part", 1.3, "own"), ("count", 1.5, "pink"), *more))
+    time_line(f, left, unit, 130, "counter", "text", [(words, length, "grid") for words, length in (
+        ("0", 5.8), ("1", 1), ("2", 1.2), ("3", 0.8), ("0", 2.4))])
+    f.note(178, "Schematic, not measured. A block counts when its part is written. The one that finds 3, of 4 blocks, is the last: it "
+           "sees all four parts and merges them. The counter has wrapped to 0, as the next launch needs it.")
+
+
+@figure("10s-stream-k", "Six query tiles on four SMs: whole tiles in waves, or even shares")
 def stream_k(f):
     tiles, length, places = 6, 8, 4
     tints = ["faint", "text", *WARPS]
@@ -483,10 +513,10 @@ def stream_k(f):
         f.cell(left + unit * start, y + 24 * place, unit * (last - first), 20, f"tile {tile}", tints[tile], 0.35,
                size=SMALL)
 
-    for y, title in ((26, "a block for each query tile: two waves"), (172, "even shares: as many blocks as places")):
+    for y, title in ((26, "a block for each query tile: two waves"), (172, "even shares: as many blocks as SMs")):
         f.text(0, y - 10, title, bold=True)
         for place in range(places):
-            f.text(0, y + 24 * place + 15, f"place {place}", "faint", SMALL)
+            f.text(0, y + 24 * place + 15, f"SM {place}", "faint", SMALL)
     for tile in range(tiles):
         bar(26, tile % places, length * (tile // places), tile, 0, length)
     for place in (2, 3):
@@ -500,7 +530,7 @@ def stream_k(f):
     f.line((left + unit * 16, 20), (left + unit * 16, 126), color="text", dashed=True)
     f.text(left + unit * 16, 142, "16 key tiles", anchor="end", size=SMALL)
     f.text(left + unit * 12, 288, "12 key tiles", anchor="end", size=SMALL)
-    f.note(310, "Each query tile visits 8 key tiles. Query tiles 2 to 5 stay whole. The key tiles of 0 and 1 are cut "
+    f.note(310, "An SM holds one block here. Each query tile visits 8 key tiles. Query tiles 2 to 5 stay whole. The key tiles of 0 and 1 are cut "
            "into four equal shares, which start first; each of these two is merged from two parts.")
 
 
@@ -654,9 +684,9 @@ def order(f):
     head_by_head = [(h, i) for h in range(heads) for i in range(1, tiles + 1)]
     longest_first = [(h, i) for i in range(tiles, 0, -1) for h in range(heads)]
     for y, title, blocks in ((14, "24: head by head", head_by_head), (142, "25: the longest first", longest_first)):
-        in_order(f, y, title, blocks, 5, 62, 28, "places")
+        in_order(f, y, title, blocks, 5, 62, 28, "SMs")
     f.note(266, "Three heads (colours) with five query tiles each; under a mask query tile i takes i units of time. "
-           "Each block starts at the first free place. Both orders do 45 units of work on 5 places: 9 is the least.")
+           "Each block starts on the first free SM. Both orders do 45 units of work on 5 SMs: 9 is the least.")
 
 
 @figure("26-ring", "The two slots of K: when they are full, and when they are empty")

@@ -17,11 +17,12 @@ OTHERS = re.compile(r"docs/course/(?:quiz|labs|plan|policies)|tests/|examples/|c
 # What else people call what a page is about
 ALIASES = {
     "README.md": "license licence MIT getting started",
-    "docs/troubleshooting.md": "compile error, compiler, build fails, install, CUDA version, out of memory, OOM, disk full, WSL",
-    "docs/course/students.md": "WSL, exercise, hint, first steps",
+    "docs/troubleshooting.md": "compile error, compiler, build fails, install, CUDA version, out of memory, OOM, disk full, WSL, Windows, macOS, Mac",
+    "docs/course/students.md": "WSL, Windows, exercise, hint, first steps",
+    "docs/course/policies.md": "cheating, plagiarism, academic integrity, similarity",
     "docs/course/instructors.md": "grading, autograder, Gradescope",
     "docs/results.md": "H100, H200, A100, 4090, other GPUs, Nsight, profile, benchmark",
-    "docs/send_a_recording.md": "A100, 4090",
+    "docs/send_a_recording.md": "A100, 4090, V100, Volta",
     "docs/python.md": "PyTorch, JAX, NumPy, transformers, Llama, softcap, ALiBi, attention sink",
     "docs/one_descriptor.md": "wgmma descriptor, matrix descriptor",
     "docs/one_mma.md": "ldmatrix, fragment, tensor cores",

@@ -49,9 +49,11 @@ std::vector<float> slopes_of(const Case& c) {
     return slopes;
 }
 
-/// None, those of all batch entries and of each; and 0
+/// None, those of all batch entries and of each, and 0. Nine, and other features have lists of other lengths,
+/// so that each of one meets each of the others.
 void put_alibi(std::size_t k, Case& c) {
-    constexpr const char* kinds[] = {"drawn", "geometric", "drawn", "", "zero", "drawn"};
+    constexpr const char* kinds[] = {"drawn", "geometric", "drawn",     "",     "zero",
+                                     "drawn", "",          "geometric", "drawn"};
     c.features.alibi = kinds[k % std::size(kinds)];
 }
 

@@ -43,7 +43,8 @@ std::vector<float> sinks_of(const Case& c) {
 }
 
 void put_sinks(std::size_t k, Case& c) {
-    constexpr const char* kinds[] = {"drawn", "drawn", "extreme", "", "drawn"};
+    constexpr const char* kinds[] = {"drawn", "extreme", "",      "drawn", "drawn",  "extreme",
+                                     "",      "drawn",   "drawn", "drawn", "extreme"};
     c.features.sinks = kinds[k % std::size(kinds)];
 }
 

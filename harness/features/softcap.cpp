@@ -25,7 +25,7 @@ void draw_softcap(std::mt19937_64& random, const Stage&, Case& c) {
 }
 
 void vary_softcap(std::mt19937_64&, const Stage&, std::size_t k, Case& c) {
-    constexpr float varied[] = {usual_softcap, mostly_capped, 30, 0, 15};
+    constexpr float varied[] = {usual_softcap, mostly_capped, 30, 0, 15, usual_softcap, 100};
     c.features.softcap = varied[k % std::size(varied)];
 }
 
