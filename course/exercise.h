@@ -35,7 +35,11 @@ Exercise exercise_in(const std::string& stage_json);
 /// All exercises, by number.
 std::vector<Exercise> all_exercises();
 
-/// The parent's kernel, declaring itself as the exercise's stage.
+/// Where the kernel that it starts from is: start.cu in the stage's folder, where a kernel is complete but
+/// for some types; or the parent's.
+std::filesystem::path start_of(const Exercise& exercise);
+
+/// The text of it, declaring itself as the exercise's stage.
 std::string starting_kernel(const Exercise& exercise);
 
 /// The parent's stage. Throws CannotRun if it is not in this build.

@@ -171,10 +171,9 @@ __global__ void __launch_bounds__(Sizes<d, Types>::threads, 1)
                             mbarrier_arrive(&shared.K_empty[slot]);
                         }
                         mbarrier_try_wait(&shared.V_empty[slot], k / depth - 1);  // tile k - depth
-                        const int first_row = place.first_row + tile.tile * Br;
-                        dropout.template draw<drawers, Bc>(
-                            packed, tile, first_row, shared.with_V[slot].dropped,
-                            [&](int n) { return place.first_key + visits.first_key(j, n); });
+                        dropout.template draw<drawers, Bc>(packed, place.entry(tile.batch), tile.head,
+                                                           tile.tile * Br, shared.with_V[slot].dropped,
+                                                           [&](int n) { return visits.first_key(j, n); });
                         mbarrier_arrive(&shared.V_full[slot]);
                     }
                     if (Mask::reads_words) mbarrier_arrive(&shared.Q_empty[q % Q_slots]);

@@ -29,6 +29,8 @@ struct alignas(16) Document {
         return tile.tile * Br < Nq;
     }
 
+    __device__ int entry(int batch) const { return batch + first_row; }  // a batch of its own for dropout
+
     /// A document as a problem of its own, whose rows and keys are counted from its first.
     __device__ Problem problem_of(Problem packed) const {
         packed.Nq = Nq, packed.Nk = Nk;

@@ -14,10 +14,9 @@ __device__ void philox(std::uint32_t (&c)[4], std::uint32_t x, std::uint32_t y) 
 
 struct Dropout {
     template <int d>
-    static constexpr int warpgroups =
-        d == 128 ? 2 : 1;  // that do not multiply: at d = 128 there is room for two
+    static constexpr int warpgroups = d == 128 ? 2 : 1;  // that do not multiply: elsewhere two have no room
     template <int d>
-    static constexpr int warps = warpgroups<d> + 2;
+    static constexpr int warps = d == 128 ? 4 : 3;  // a share for each scheduler, if there is room
     template <int Br, int Bc>
     struct Words {
         std::uint32_t dropped[Br * Bc / 1024][32];  // for 16 rows and 64 keys, and a lane
@@ -32,9 +31,9 @@ struct Dropout {
     /// For 16 rows and 64 keys, from key_of(n) on, a lane serves the same lane of a warp that multiplies: 32
     /// elements, which have two counters, and a byte each.
     template <int warps, int Bc, int words, class KeyOf>
-    __device__ void draw(const Problem& p, TileIndex tile, int first_row, std::uint32_t (&to)[words][32],
+    __device__ void draw(const Problem& p, int batch, int head, int first_row, std::uint32_t (&to)[words][32],
                          KeyOf key_of) const {
-        const std::uint32_t lane = threadIdx.x % 32, h = uniform(tile.head), b = uniform(tile.batch);
+        const std::uint32_t lane = threadIdx.x % 32, h = uniform(head), b = uniform(batch);
         const std::uint32_t rest = (256 - p.dropout.kept) * 0x01010101u;  // in each byte
 #pragma unroll 1
         for (int n = threadIdx.x / 32 % warps; n < words; n += warps) {

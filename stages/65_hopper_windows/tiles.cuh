@@ -112,15 +112,13 @@ struct Tiles {
 
     template <class Tile>
     struct Visits {
-        static constexpr int pieces = Tile::pieces;
+        static constexpr int pieces = Tile::pieces, unknown = std::numeric_limits<int>::max();
         Range own, all;  // their end is not known before the last one has arrived
         int g;
         Seen seen[pieces];
         std::uint64_t keys[pieces][2];  // of rows g and g + 8, a bit for each, from this lane's first on
 
-        __device__ Visits(const Problem&, TileIndex, int group) : g(group) {
-            own = all = {0, std::numeric_limits<int>::max()};
-        }
+        __device__ Visits(const Problem&, TileIndex, int group) : g(group) { own = all = {0, unknown}; }
         __device__ void read(const Words<Tile>& words, int j) {
             for (int n = 0; n < pieces; ++n) seen[n] = load(&words.seen[g][n]);
             if (load(&words.last)) own.end = all.end = j + 1;

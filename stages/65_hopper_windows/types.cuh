@@ -9,6 +9,7 @@ struct alignas(16) TileIndex {
 /// A place: where the rows and the keys of a query tile lie. Here those of a head are one problem.
 struct Dense {
     static constexpr int first_row = 0, first_key = 0;
+    __device__ int entry(int batch) const { return batch; }                    // of dropout's counters
     static int tiles(const Problem& p, int Br) { return ceil_div(p.Nq, Br); }  // numbers for those of a head
     __device__ bool find(const Problem&, int, TileIndex&) { return true; }     // false: a number without tile
     __device__ const Problem& problem_of(const Problem& p) const { return p; }
