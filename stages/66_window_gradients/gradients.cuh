@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(threads, 1)
     const int total = count * (part + 1) / parts - begin, group = uniform(threadIdx.x / 128);
     auto visit = tiles.visit(own, begin);
     if (group == 0) {
-        release_registers<Dropout::draws ? 32 : 24>();
+        release_registers<24>();
         const bool loads = threadIdx.x == 0, sends = threadIdx.x / 32 == 1;
         if (loads) {
             mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
