@@ -1,4 +1,5 @@
-// Every type of the backward kernel on Hopper in one instance: tests/test_mask_types.cpp verifies it.
+// The types of the backward kernel on Hopper, as many at once as combine: tests/test_mask_types.cpp verifies
+// it.
 
 #include "stages/hopper.cuh"
 
@@ -20,11 +21,18 @@ using namespace ladder;
 #include "stages/66_window_gradients/ranges.cuh"
 
 template <class Score>
-using All = Types<Ranges<Window>, InDocuments, Alibi<Score>, Dropout>;
+using All = Types<Ranges<Window>, Dense, Alibi<Score>, Dropout>;
+template <class Score>
+using Packed = Types<Ranges<Window>, InDocuments, Alibi<Score>>;
 
 template <class T, int d>
 void backward(const Problem& p) {
-    p.softcap > 0 ? launch_gradients<T, d, All<Softcap>>(p) : launch_gradients<T, d, All<Scaled>>(p);
+    if (p.documents.count > 0) {
+        p.softcap > 0 ? launch_gradients<T, d, Packed<Softcap>>(p)
+                      : launch_gradients<T, d, Packed<Scaled>>(p);
+    } else {
+        p.softcap > 0 ? launch_gradients<T, d, All<Softcap>>(p) : launch_gradients<T, d, All<Scaled>>(p);
+    }
 }
 
 using Dims = HeadDims<64, 128>;

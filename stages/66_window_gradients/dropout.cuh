@@ -52,14 +52,13 @@ struct Dropout {
 #pragma unroll 1
         for (int n = 0; n < Br / 16; ++n) {
             const auto queries = visit.queries(n / 4 * 64 / Visit::rows);
-            const std::uint32_t row = queries.row - own.rows.begin + n / 4 * 64 % Visit::rows + half * 32 +
-                                      n / 2 % 2 * 16 + 2 * q + n % 2;
+            const std::uint32_t row =
+                queries.row + n / 4 * 64 % Visit::rows + half * 32 + n / 2 % 2 * 16 + 2 * q + n % 2;
             // New in each call, by uniform: otherwise products of the key stay in registers, and too few are
             // left.
-            const std::uint32_t key = uniform(own.first - own.keys.begin) + 32 * keys + 2 * t;
-            // A document's first row takes the place of the batch entry, which is 0 there.
-            const uint4 four = philox(
-                {key, row, std::uint32_t(queries.head), std::uint32_t(own.batch + own.rows.begin)}, x, y);
+            const std::uint32_t key = uniform(own.first) + 32 * keys + 2 * t;
+            const uint4 four =
+                philox({key, row, std::uint32_t(queries.head), std::uint32_t(own.batch)}, x, y);
             const std::uint32_t random[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
             for (int c = 0; c < 4; ++c) {  // kept if the sum of a random byte and rest does not carry

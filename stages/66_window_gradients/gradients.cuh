@@ -258,6 +258,9 @@ __global__ void __launch_bounds__(threads, 1)
     using Place = typename Types::Place;
     using Score = typename Types::Score;
     using Dropout = typename Types::Dropout;
+    // Random bytes are drawn by 16 rows from a document's first on, and query tiles lie on the sequence's
+    // grid.
+    static_assert(!Dropout::draws || std::is_same_v<Place, Dense>);
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
     using QueryTiles = typename Mask::template QueryTiles<Br, Bc>;
     constexpr int rows = QueryTiles::Visit::rows;  // of a query tile
