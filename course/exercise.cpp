@@ -237,7 +237,13 @@ std::string section(const std::string& markdown, const std::string& heading) {
 std::vector<Exercise> all_exercises() {
     std::vector<Exercise> all;
     for (const fs::path& folder : exercise_folders()) all.push_back(read_exercise(folder));
+    std::ranges::stable_sort(all, {}, [](const Exercise& e) { return reading_order(stage_of(e)); });
     return all;
+}
+
+Stage stage_of(const Exercise& exercise) {
+    const Stage* known = find_stage(exercise.number);
+    return known != nullptr ? *known : Stage{.number = exercise.number};
 }
 
 Exercise load_exercise(const std::string& word) {

@@ -32,7 +32,10 @@ Exercise load_exercise(const std::string& word);
 std::string stage_json(const Exercise& exercise);
 Exercise exercise_in(const std::string& stage_json);
 
-/// All exercises, by number.
+/// The stage of an exercise; of one whose kernel is not here, as in a hand-out, the number alone.
+Stage stage_of(const Exercise& exercise);
+
+/// All exercises, in the order in which their stages are read.
 std::vector<Exercise> all_exercises();
 
 /// Where the kernel that it starts from is: start.cu in the stage's folder, where a kernel is complete but

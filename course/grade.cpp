@@ -7,11 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <sstream>
 
 #include "course/fence/sandbox.h"
 #include "course/speed.h"
@@ -257,25 +255,6 @@ std::string gradescope_json(const Grade& grade) {
                                                               {"order", "desc"}}});
     }
     return json.dump(2) + "\n";
-}
-
-std::string markdown_report(const Exercise& exercise, const std::string& name, const Grade& grade) {
-    std::string shown;  // a name means nothing to Markdown
-    for (const char c : name)
-        shown += std::string(std::ispunct(static_cast<unsigned char>(c)) ? 1 : 0, '\\') + c;
-    std::string text = fmt::format(
-        "# Stage {:02}, {}: {}\n\n{:g} of {:g} points\n\n| criterion | points | of |\n"
-        "|---|---:|---:|\n",
-        exercise.number, in_words(exercise.name), shown, grade.total(), grade.most());
-    for (const Score& s : grade.scores)
-        text += fmt::format("| {} | {:g} | {:g} |\n", s.title, s.score, s.most);
-    for (const Score& s : grade.scores) {
-        if (s.score >= s.most) continue;
-        text += fmt::format("\n## {}\n\n", s.title);
-        std::istringstream lines(s.output);
-        for (std::string line; std::getline(lines, line);) text += line.empty() ? "\n" : "    " + line + "\n";
-    }
-    return text;
 }
 
 std::string time_of_kernel(const fs::path& folder) {

@@ -74,9 +74,6 @@ std::string fingerprint(const Exercise& exercise, const std::filesystem::path& f
 /// (https://gradescope-autograders.readthedocs.io/en/latest/specs/#output-format).
 std::string gradescope_json(const Grade& grade);
 
-/// The same for a student to read. `name` is whose it is.
-std::string markdown_report(const Exercise& exercise, const std::string& name, const Grade& grade);
-
 /// When the submission's kernel was last written, as its folder says: "2026-11-28T23:30:42Z"; empty if there
 /// is none.
 std::string time_of_kernel(const std::filesystem::path& folder);

@@ -5,7 +5,7 @@
 ///     check_mutants --write FOLDER PATH...
 ///
 /// A path is a stage's folder, for all of its mutants, or one mutant's file. Those of a stage are one source
-/// where they can be (all_mutants.h), compiled for the checked back-end; each is run on its case, on which
+/// where they can be (all_mutants.py), compiled for the checked back-end; each is run on its case, on which
 /// the stage's own kernel must pass. Of an exercise's mutants a grader must not pay the results either, with
 /// the seed of --seed, or of $GRADER_SEED: 1 by default, or "drawn", and printed. Prints a line for each;
 /// exits with 1 if one is not as it says, 2 if there is none. With --kept, a stage whose mutants were
@@ -34,6 +34,8 @@
 #include "course/mutants.h"
 #include "course/problems.h"
 #include "harness/base/file.h"
+#include "harness/base/json.h"
+#include "harness/base/process.h"
 #include "harness/base/table.h"
 #include "harness/device/device.h"
 #include "harness/features/features.h"
@@ -41,7 +43,6 @@
 #include "harness/ladder/ladder.h"
 #include "harness/verify/kept.h"
 #include "stages/errors.h"
-#include "tests/all_mutants.h"
 
 namespace fs = std::filesystem;
 
@@ -143,16 +144,28 @@ class StageMutants {
     StageMutants(const Stage& stage, std::vector<Mutant> mutants)
         : stage_(stage),
           mutants_(std::move(mutants)),
-          kernel_(only_for(mutants_, kernel_text(fs::path(stage.source)))),
-          all_(kernel_, mutants_) {
+          kernel_(only_for(mutants_, kernel_text(fs::path(stage.source)))) {
         if (mutants_.size() < 2) return;
-        for (bool left_out = true; left_out && !all_compile_;) {
-            all_.write(folder("all"));
+        nlohmann::json request{
+            {"kernel", kernel_}, {"chosen", folder("all") / "chosen"}, {"errors", nlohmann::json::array()}};
+        for (Mutant one : mutants_) {
+            nlohmann::json& wrong = request["mutants"].emplace_back();
+            for (const Replacement& replacement : std::exchange(one.replacements, {})) {
+                one.replacements = {replacement};
+                wrong.push_back(wrong_kernel(kernel_, one));
+            }
+        }
+        for (bool compiles = false; !compiles;) {
+            const auto all = nlohmann::json::parse(ask_python("tests/all_mutants.py", request.dump()));
+            if (all.is_null()) break;
+            OutputFile(folder("all") / "kernel.cu").write(all.at("source").get<std::string>());
+            choose("-1");
             try {
                 CheckedKernel(folder("all") / "kernel.cu", folder("all"), run_limit_s);
-                all_compile_ = true;
+                all.at("mutants").get_to(shared_);
+                compiles = true;
             } catch (const CheckFailed& error) {
-                left_out = all_.leave_out(error.what());
+                request["errors"].push_back(error.what());
             }
         }
     }
@@ -160,10 +173,10 @@ class StageMutants {
     /// Throws what is not as the mutant says.
     void check(std::size_t number, std::uint64_t seed) {
         const Mutant& mutant = mutants_[number];
-        const bool shares = all_compile_ && all_.has(number);
+        const bool shares = shared_.contains(number);
         const fs::path own = folder(shares ? "all" : fmt::format("{}", number));
         if (shares)
-            all_.choose(number);
+            choose(fmt::format("{}", number));
         else
             OutputFile(own / "kernel.cu").write(wrong_kernel(kernel_, mutant));
         alone_ += !shares;
@@ -180,12 +193,14 @@ class StageMutants {
         return work_.path() / name;
     }
 
+    /// From now on programs that load the kernel of all have this mutant.
+    void choose(const std::string& mutant) const { OutputFile(folder("all") / "chosen").write(mutant); }
+
     const Stage& stage_;
     std::vector<Mutant> mutants_;
     std::string kernel_;
-    AllMutants all_;
+    std::set<std::size_t> shared_;  ///< those that are in one source
     TemporaryFolder work_{"ladder-"};
-    bool all_compile_ = false;
     int alone_ = 0;
 };
 
@@ -283,7 +298,7 @@ int main(int argc, char** argv) {
         for (const fs::path& file : of_stage) what += " " + file.stem().string();
         const KeptVerdict verdict(
             stage_in(folder), what,
-            {"course", "tests/check_mutants.cpp", "tests/all_mutants.cpp", "tests/all_mutants.h"});
+            {"course", "tests/check_mutants.cpp", "tests/all_mutants.py", "tests/kernel_text.py"});
         if (kept && verdict.holds()) {
             fmt::print("{}: rejected before, and nothing has changed since\n", folder.filename().string());
             passed += static_cast<int>(of_stage.size());

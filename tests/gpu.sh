@@ -70,7 +70,7 @@ else
     step standard 120 "$lab" time 0,1,5 --regime standard --json "$out/standard.json"
     step standard-bytes 180 "$lab" profile 0,1,5 --regime standard --bytes --limit 175 --json "$out/standard-bytes.json"
     step profile 240 "$lab" profile --limit 235 --json "$out/profile.json"
-    step sanitize 480 "$root/tests/sanitize.sh" "$lab" "$out/sanitizer.json"
+    step sanitize 480 "$root/tests/sanitize.py" "$lab" "$out/sanitizer.json"
     step tests 120 ctest --test-dir "$build" -L quick --output-on-failure --no-tests=error --parallel 4
 fi
 

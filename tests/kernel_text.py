@@ -193,3 +193,22 @@ class Edits:
             out += [source[last:first], text]
             last = max(end, first)
         return "".join(out) + source[last:]
+
+
+def mutant_in(file):
+    """Code for MUTANT(n), which is 1 where the file has that number when the library is loaded. Nothing of it is the
+    kernel's: it is neither checked nor counted."""
+    return f"""#include <cstdio>
+namespace {{
+__attribute__((no_sanitize("thread"))) int read_chosen_mutant() {{
+    int number = -1;
+    if (std::FILE* file = std::fopen("{file}", "r")) {{
+        if (std::fscanf(file, "%d", &number) != 1) number = -1;
+        std::fclose(file);
+    }}
+    return number;
+}}
+const int chosen_mutant = read_chosen_mutant();
+[[maybe_unused]] __attribute__((no_sanitize("thread"), noinline)) int MUTANT(int n) {{ return chosen_mutant == n; }}
+}}  // namespace
+"""

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "docs/publish")]
 import mutation  # noqa: E402
-from kernel_text import KEYWORDS, Edits, Kernel  # noqa: E402
+from kernel_text import KEYWORDS, Edits, Kernel, mutant_in  # noqa: E402
 from markdown import table  # noqa: E402
 from recording import machine_and_commit  # noqa: E402
 from whole_kernel import kernel_text  # noqa: E402
@@ -178,33 +178,22 @@ class Mutants:
             self.edits.put(k.tokens[b_end - 1].end, ")", 40)
 
 
-PRELUDE = """#include <cstdio>
-#include <type_traits>
+OTHERS = """#include <type_traits>
 #include "stages/device.cuh"
-namespace {{
-__attribute__((no_sanitize("thread"))) int read_active() {{
-    int number = 0;
-    if (std::FILE* file = std::fopen("{folder}/active", "r")) {{
-        if (std::fscanf(file, "%d", &number) != 1) number = 0;
-        std::fclose(file);
-    }}
-    return number;
-}}
-const int active_mutant = read_active();
-__attribute__((no_sanitize("thread"), noinline)) int MUTANT(int n) {{ return active_mutant == n; }}
-[[maybe_unused]] inline int SIGN(int n) {{ return 1 - 2 * MUTANT(n); }}
-template <class A> A unit(int n, A a) {{ return MUTANT(n) ? A(1) : a; }}
-template <class A, class B> auto other_min(int n, A a, B b) {{
+namespace {
+[[maybe_unused]] inline int SIGN(int n) { return 1 - 2 * MUTANT(n); }
+template <class A> A unit(int n, A a) { return MUTANT(n) ? A(1) : a; }
+template <class A, class B> auto other_min(int n, A a, B b) {
     using C = std::common_type_t<A, B>;
     return (C(a) < C(b)) != bool(MUTANT(n)) ? C(a) : C(b);
-}}
-template <class A, class B> auto other_max(int n, A a, B b) {{
+}
+template <class A, class B> auto other_max(int n, A a, B b) {
     using C = std::common_type_t<A, B>;
     return (C(a) > C(b)) != bool(MUTANT(n)) ? C(a) : C(b);
-}}
-[[maybe_unused]] inline float other_fmaxf(int n, float a, float b) {{ return MUTANT(n) ? fminf(a, b) : fmaxf(a, b); }}
-[[maybe_unused]] inline float other_fminf(int n, float a, float b) {{ return MUTANT(n) ? fmaxf(a, b) : fminf(a, b); }}
-}}  // namespace
+}
+[[maybe_unused]] inline float other_fmaxf(int n, float a, float b) { return MUTANT(n) ? fminf(a, b) : fmaxf(a, b); }
+[[maybe_unused]] inline float other_fminf(int n, float a, float b) { return MUTANT(n) ? fmaxf(a, b) : fminf(a, b); }
+}  // namespace
 """
 
 
@@ -276,7 +265,7 @@ def write_mutants(kernel, out, without):
     mutants = Mutants(Kernel(kernel_text(kernel)), without)
     mutants.find()
     out.mkdir(parents=True, exist_ok=True)
-    text = PRELUDE.format(folder=out) + mutants.edits.apply(mutants.k.source)
+    text = mutant_in(out / "active") + OTHERS + mutants.edits.apply(mutants.k.source)
     if not (out / "kernel.cu").exists() or (out / "kernel.cu").read_text() != text:
         (out / "kernel.cu").write_text(text)
     (out / "active").write_text("0")

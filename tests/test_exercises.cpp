@@ -2,7 +2,9 @@
 // several is slow.
 #ifdef LADDER_HAS_CPU
 
+#    include <fmt/ranges.h>
 #    include <algorithm>
+
 #    include <filesystem>
 #    include <functional>
 #    include <nlohmann/json.hpp>
@@ -14,7 +16,6 @@
 #    include "course/effort.h"
 #    include "course/exercise.h"
 #    include "course/fence/screen.h"
-#    include "course/handout.h"
 #    include "course/mutants.h"
 #    include "course/problems.h"
 #    include "course/zoo.h"
@@ -66,7 +67,7 @@ TEST_CASE("course: every rung with a parent is an exercise, with a task and thre
     for (const Stage& stage : stages()) {
         if (stage.parent < 0) continue;
         INFO(stage.folder());
-        if (is_ablation(stage.number)) {
+        if (is_experiment(stage)) {
             CHECK_THROWS_AS(load_exercise(std::to_string(stage.number)), BadUsage);
             continue;
         }
@@ -389,15 +390,16 @@ TEST_CASE("course: the zoo begins with puzzles that have hints, in the order of 
 TEST_CASE("course: a hand-out holds no solution", "[course]") {
     const Folder folder;
     folder.write("results.md", "");  // beside it, where the guide's page of results would be
-    const Handout handout = write_handout({load_exercise("5")}, folder / "out");
-    std::vector<std::string> hidden;  // 05 and all that were made from it
+    const auto handout = json_of(folder, {"handout", "5", "--out", folder / "out"});
+    std::vector<std::string> hidden, kept;  // 05 and all that were made from it, and the others
     std::set<int> numbers{5};
     for (const Stage& stage : stages()) {
         if (numbers.contains(stage.parent) || stage.pass == Pass::backward) numbers.insert(stage.number);
-        if (numbers.contains(stage.number)) hidden.push_back(stage.folder());
+        (numbers.contains(stage.number) ? hidden : kept).push_back(stage.folder());
     }
-    CHECK(handout.hidden == hidden);
-    CHECK(handout.kept.back() == folder_of("paper_tiles"));  // whose parent is 01
+    CHECK(handout.at("left out") == fmt::format("{}", fmt::join(hidden, ", ")));
+    CHECK(handout.at("included") == fmt::format("{}", fmt::join(kept, ", ")));
+    CHECK(kept.back() == folder_of("paper_tiles"));  // whose parent is 01
     // Whatever 05 adds to 04 is nowhere, in no file, however it is spaced.
     const std::set<std::string> lines = secrets(named("causal_skip"));
     REQUIRE(lines.size() >= 3);
@@ -412,7 +414,7 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
             CHECK(!contains(text, line));
         }
     }
-    CHECK(files == handout.files);
+    CHECK(handout.at("files") == files);
     // Links lead somewhere, or are words; what looks like one in code stays.
     const std::regex link(R"~(\[[^\]]*\]\((?!https?:|#|[^)]*[ &])([^)#]+)|(?:src|srcset)="([^"]+)")~");
     const auto markdown = [](const fs::path& file) {
@@ -463,15 +465,14 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
     CHECK(fs::exists(folder / hidden_stage + "claims.cpp"));  // what a check holds them to
 
     // The two branches are independent; a chain is not.
-    const std::vector<std::string> kept =
-        write_handout({load_exercise("packed_gqa"), load_exercise("lazy_rescale")}, folder / "two").kept;
+    const auto two = json_of(folder, {"handout", "packed_gqa", "lazy_rescale", "--out", folder / "two"});
     for (const char* name : {"packed_gqa", "lazy_rescale"}) {
         const Stage& stage = named(name);
-        CHECK(std::count(kept.begin(), kept.end(), find_stage(stage.parent)->folder()) == 1);
-        CHECK(std::count(kept.begin(), kept.end(), stage.folder()) == 0);
+        CHECK(contains(two.at("included"), find_stage(stage.parent)->folder()));
+        CHECK(!contains(two.at("included"), stage.folder()));
     }
-    CHECK_THROWS_AS(write_handout({load_exercise("4"), load_exercise("5")}, folder / "chain"), BadUsage);
-    CHECK_THROWS_AS(write_handout({load_exercise("5")}, folder / "out"), BadUsage);
+    expect_failure({"handout", "4", "5", "--out", folder / "chain"}, 2, "which would be hidden");
+    expect_failure({"handout", "5", "--out", folder / "out"}, 2, "exists already");
 }
 
 TEST_CASE("course: the guide for instructors knows the size of each change", "[course]") {

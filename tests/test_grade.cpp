@@ -9,13 +9,11 @@
 #    include <functional>
 #    include <map>
 #    include <nlohmann/json.hpp>
-#    include <regex>
 #    include <set>
 
 #    include "course/grade.h"
 #    include "course/mutants.h"
 #    include "course/problems.h"
-#    include "course/similarity.h"
 #    include "course/speed.h"
 #    include "harness/report/timing_tables.h"
 #    include "harness/time/timing.h"
@@ -364,44 +362,6 @@ TEST_CASE("course: a class is graded once, and goes on where it stopped", "[cour
     fs::remove(folder / "out/empty.json");
     CHECK(contains(lab(command).out, "graded now   1"));
     CHECK(folder.read("out/grades.csv") == csv);
-}
-
-TEST_CASE("course: a copy is similar whatever its names, and the parent's code is nobody's", "[course]") {
-    const std::string parent = starting_kernel(load_exercise("5")), solution = kernel_of(5);
-    std::string renamed = solution;  // other names, comments, blanks, and a function moved
-    for (const auto& [from, to] : {std::pair{"diagonal", "last"}, {"masked", "cut"}, {"first_row", "top"}})
-        renamed = std::regex_replace(renamed, std::regex(std::string("\\b") + from + "\\b"), to);
-    renamed = std::regex_replace(renamed, std::regex("    const"), "    /* mine */  const");
-    // The same change in other words.
-    const std::string own = with(
-        with(solution, "min(p.Nk, reach + Br)", "p.causal && p.Nk > reach + Br ? reach + Br : p.Nk"),
-        "const bool masked = (j + 1) * Bc > min(p.Nk, reach + 1);",
-        "bool masked = j * Bc + Bc > p.Nk;\n        if (p.causal && j * Bc + Bc - 1 > diagonal) masked = "
-        "true;");
-    const auto code = [&](const std::string& name, const std::string& source) {
-        return own_code(name, source, parent);
-    };
-    CHECK(code("parent", parent).sequences.empty());
-    CHECK(code("stages/04", kernel_of(4)).sequences.size() <= 20);  // its declaration
-    CHECK(code("unreadable", "namespace { \\").sequences.empty());
-    const auto found = similarities({code("ada", solution), code("bob", renamed), code("eve", own)},
-                                    {code("stages/05", solution), code("stages/04", kernel_of(4))}, 0);
-    const auto share = [&](const std::string& submission, const std::string& other) {
-        for (const Similarity& one : found) {
-            if (one.submission == submission && one.other == other) return one.share();
-            if (one.submission == other && one.other == submission) return one.share_of_other();
-        }
-        return -1.0;
-    };
-    CHECK(share("bob", "ada") == 1);
-    CHECK(share("bob", "stages/05") == 1);
-    CHECK(share("ada", "stages/04") == -1);  // the nearest of the ladder's alone
-    CHECK(share("eve", "ada") < 0.8);
-    CHECK(found.front().share() == 1);
-    CHECK(found.size() == 3 + 3);  // each pair once, and each with a stage
-    for (const Similarity& one : found) {
-        if (!contains(one.other, "/")) CHECK(one.share() >= one.share_of_other());
-    }
 }
 
 TEST_CASE("course: a kernel is timed beside its parent and the solution", "[course]") {

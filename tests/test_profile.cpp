@@ -3,20 +3,14 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
-#include <csignal>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "harness/base/json.h"
-#include "harness/base/process.h"
 #include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/report/profile_tables.h"
-#include "harness/time/nsight.h"
 #include "harness/time/record_json.h"
 #include "tests/catch.h"
 #include "tests/folder.h"
@@ -76,36 +70,31 @@ stage  kernel
 "3","42","merge","(128, 1, 1)","4,000","0","1,000,000","(!) nan","","1e400","0"
 )csv";
 
-// A folder with an ncu of its own.
+// Has a program of that body as ncu, which finds what it must write in $json and $metrics, and the folder in
+// $here.
 class FakeNcu {
   public:
-    FakeNcu() {
+    explicit FakeNcu(const std::string& body = "cat \"$here/raw.csv\"\n") {
         save_profile(sample_profile(), OutputFile(folder_ / "there.json"));
         folder_.write("raw.csv", raw_page);
-    }
-
-    // Writes the program, which finds the file to be written in $json, the metrics in $metrics, and the
-    // folder in $here.
-    void behave(const std::string& body) const {
         folder_.write("ncu",
                       "#!/bin/sh\nhere=" + (folder_ / "") +
                           "\nif [ \"$1\" = --version ]; then echo 'Version 2025.3.1.0 (build 1)'; exit; fi\n"
                           "while [ $# -gt 0 ]; do\n"
                           "    case $1 in --json) json=$2 ;; --metrics) metrics=$2 ;; esac\n"
-                          "    shift\ndone\n" +
+                          "    shift\ndone\ncp \"$here/there.json\" \"$json\"\n" +
                           body);
         chmod((folder_ / "ncu").c_str(), 0755);
+        setenv("PATH", ((folder_ / ":") + path_).c_str(), 1);
     }
-    Profile profile(unsigned limit = 60) const {
-        return profile_with_nsight(folder_ / "ncu", {"lab", "profile", "3-4"}, limit);
-    }
-    const Folder& folder() const { return folder_; }
+    FakeNcu(const FakeNcu&) = delete;
+    FakeNcu& operator=(const FakeNcu&) = delete;
+    ~FakeNcu() { setenv("PATH", path_.c_str(), 1); }
 
   private:
     Folder folder_;
+    std::string path_ = std::getenv("PATH");
 };
-
-const std::string happy = "cp \"$here/there.json\" \"$json\"; cat \"$here/raw.csv\"\n";
 
 template <class Error, class F>
 std::string message(F f) {
@@ -236,166 +225,42 @@ TEST_CASE("a file that is no profile", "[profile]") {
     CHECK(contains(message<BadUsage>([&] { load_profile(folder / "none.json"); }), "cannot read"));
 }
 
-TEST_CASE("Nsight Compute's metrics join the launches in their order", "[profile]") {
-    const FakeNcu ncu;
+TEST_CASE("Nsight Compute's metrics come with the profile, or why there are none", "[profile]") {
     const OwnTemporaryFiles files;
-    ncu.behave(happy);
-    const Profile profile = ncu.profile();
-    CHECK(profile.profiler == "Nsight Compute 2025.3.1.0");
-    REQUIRE(profile.rows.size() == 4);
-    CHECK(profile.rows[0].kernels.empty());
-    const auto& sliced_k = profile.rows[1].kernels[0];
-    const auto& split_q = profile.rows[2].kernels[0];
-    CHECK(sliced_k.kernel == "attention");
-    CHECK(sliced_k.registers == 168);
-    CHECK(sliced_k.metrics.at("duration_ns") == 3278016);
-    CHECK(sliced_k.metrics.at("tensor_pipe_pct") == 11.25);
-    CHECK(sliced_k.metrics.at("bank_conflicts") == 0);
-    CHECK(split_q.metrics.at("duration_ns") == 1041000);
-    CHECK(split_q.metrics.count("bank_conflicts") == 0);  // n/a
-    CHECK(split_q.metrics.count("l2_hit_pct") == 0);      // not in the table at all
-    const auto& merge = profile.rows[3].kernels[1];
-    CHECK(merge.kernel == "merge");
-    CHECK(merge.metrics.at("duration_ns") == 4000);
-    CHECK(merge.metrics.count("stall_barrier") == 0);   // nan
-    CHECK(merge.metrics.count("stall_selected") == 0);  // an empty cell
-    CHECK(merge.metrics.count("stall_wait") == 0);      // beyond every number
-    CHECK(files.leftovers() == 0);
-}
-
-TEST_CASE("bytes alone take three metrics and leave the cache as it is", "[profile]") {
-    const FakeNcu ncu;
-    ncu.behave(
-        "case $metrics in *stall*|*l2_*|*lts__*) exit 9 ;; *dram__bytes_write.sum*) ;; *) exit 9 ;; esac\n" +
-        happy);
-    const Profile profile = profile_with_nsight(ncu.folder() / "ncu", {"lab"}, 60, Asked::bytes);
-    CHECK(total(profile.rows[3], "hbm_read_bytes") == 135217728);  // both kernels of 06
-    CHECK_FALSE(total(profile.rows[3], "hbm_write_bytes"));
-    CHECK_FALSE(total(profile.rows[0], "hbm_read_bytes"));
-    const std::string table = to_markdown(bytes_table(profile));
-    CHECK(contains(
-        table,
-        "| decode: B=1 H=32 Hkv=8 Nq=1 Nk=65536 d=128 bf16 | **06_flash_decoding** | 2 | 129 MiB | n/a | |"));
-    CHECK(contains(table, "| **00_naive** | 0 | n/a | n/a | S needs 3.0 GiB |"));
-}
-
-TEST_CASE("metrics that ncu refuses are left out", "[profile]") {
-    const FakeNcu ncu;
-    ncu.behave(
-        "echo x >> \"$here/calls\"\n"
-        "refuse() { case $metrics in *$1*) echo \"==ERROR== Failed to find metric $2\"; exit 1 ;; esac; }\n"
-        "refuse stalled_gmma smsp__average_warps_issue_stalled_gmma_per_issue_active\n"
-        "refuse conflicts_pipe_lsu_mem_shared.sum l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum\n"
-        "case $metrics in *mem_shared_op_ld.sum*) ;; *) exit 9 ;; esac\n" +
-        happy);
-    CHECK(ncu.profile().rows[1].kernels[0].metrics.at("tensor_pipe_pct") == 11.25);
-    CHECK(ncu.folder().read("calls") == "x\nx\nx\n");
-}
-
-TEST_CASE("what keeps Nsight Compute from measuring is said in one line", "[profile]") {
-    const FakeNcu ncu;
-    const OwnTemporaryFiles files;
-    SECTION("no permission, though the program ran") {
-        ncu.behave(
-            "cp \"$here/there.json\" \"$json\"\n"
-            "echo '==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU "
-            "Performance Counters on the target device 0.'\n");
-        const std::string said = message<CannotRun>([&] { ncu.profile(); });
-        for (const char* way :
-             {"NVreg_RestrictProfilingToAdminUsers=0", "--cap-add=SYS_ADMIN", "the provider", "lab count"}) {
-            CHECK(contains(said, way));
-        }
+    const std::vector<std::string> lab{"lab", "profile", "3-4"};
+    {
+        const FakeNcu ncu("cat \"$here/raw.csv\"\ncase $metrics in *stall*|*l2_*|*lts__*) exit 9 ;; esac\n");
+        const Profile profile = profile_with_nsight(lab, 60, true);
+        CHECK(total(profile.rows[3], "hbm_read_bytes") == 135217728);  // both kernels of 06
+        CHECK_FALSE(total(profile.rows[3], "hbm_write_bytes"));
+        CHECK_FALSE(total(profile.rows[0], "hbm_read_bytes"));
+        const std::string table = to_markdown(bytes_table(profile));
+        CHECK(contains(table,
+                       "| decode: B=1 H=32 Hkv=8 Nq=1 Nk=65536 d=128 bf16 | **06_flash_decoding** | 2 | "
+                       "129 MiB | n/a | |"));
+        CHECK(contains(table, "| **00_naive** | 0 | n/a | n/a | S needs 3.0 GiB |"));
     }
-    SECTION("no profiler library") {
-        ncu.behave("echo '==ERROR== Failed to initialize the profiler: LibraryNotLoaded' >&2; exit 1\n");
-        CHECK(message<CannotRun>([&] { ncu.profile(); }) ==
-              "Nsight Compute: Failed to initialize the profiler: LibraryNotLoaded");
+    {
+        const FakeNcu ncu("exit 5\n");
+        CHECK(contains(message<CannotRun>([&] { profile_with_nsight(lab, 60); }), "exit code 5"));
     }
-    SECTION("it dies") {
-        ncu.behave("exit 5\n");
-        CHECK(contains(message<CannotRun>([&] { ncu.profile(); }), "exit code 5"));
+    {
+        const FakeNcu ncu("echo '\"ID\",\"Kernel Name\"'; echo '\"0\",\"a\",\"b\"'\n");
+        CHECK(
+            contains(message<CheckFailed>([&] { profile_with_nsight(lab, 60); }), "3 cells under 2 titles"));
     }
-    SECTION("the stages fail") {
-        ncu.behave(
-            "echo 'lab: 04_split_q: run: illegal address' >&2\n"
-            "echo '==ERROR== The application returned an error code (1).'; exit 1\n");
-        CHECK(message<CheckFailed>([&] { ncu.profile(); }) == "04_split_q: run: illegal address");
-    }
-    SECTION("the stages cannot run") {
-        ncu.behave(
-            "echo 'lab: Q needs 80 GiB' >&2\n"
-            "echo '==ERROR== The application returned an error code (3).'; exit 1\n");
-        CHECK(message<CannotRun>([&] { ncu.profile(); }) == "Q needs 80 GiB");
-    }
-    SECTION("garbage") {
-        ncu.behave(
-            "cp \"$here/there.json\" \"$json\"; echo '\"ID\",\"Kernel Name\"'; echo '\"0\",\"a\",\"b\"'\n");
-        CHECK(contains(message<CheckFailed>([&] { ncu.profile(); }), "3 cells under 2 titles"));
-    }
-    SECTION("a launch is missing") {
-        ncu.behave("cp \"$here/there.json\" \"$json\"; head -n 7 \"$here/raw.csv\"\n");
-        CHECK(message<CheckFailed>([&] { ncu.profile(); }) == "Nsight Compute reports 1 launch; lab made 4");
-    }
-    SECTION("the profile is torn") {
-        ncu.behave("echo '{' > \"$json\"; cat \"$here/raw.csv\"\n");
-        CHECK(contains(message<BadUsage>([&] { ncu.profile(); }), "cannot read"));
-    }
-    SECTION("nothing at all") {
-        ncu.behave("exit 0\n");
-        CHECK(message<CheckFailed>([&] { ncu.profile(); }) == "Nsight Compute ran nothing");
+    {
+        const FakeNcu ncu("echo '{' > \"$json\"; cat \"$here/raw.csv\"\n");
+        CHECK(contains(message<BadUsage>([&] { profile_with_nsight(lab, 60); }), "cannot read"));
     }
     CHECK(files.leftovers() == 0);
-}
-
-TEST_CASE("a program that hangs is ended with all that it started", "[profile]") {
-    const Folder folder;
-    const std::string pid = folder / "pid";
-    const std::string script = folder.write(
-        "hang", "#!/bin/sh\n(trap '' TERM; sleep 60; :) &\necho $! > " + pid + "\necho started; sleep 60\n");
-    chmod(script.c_str(), 0755);
-    const auto began = std::chrono::steady_clock::now();
-    const auto seconds = [&] { return (std::chrono::steady_clock::now() - began) / std::chrono::seconds(1); };
-    const ProcessResult result = run_process({script}, 1);
-    CHECK(result.timed_out);
-    CHECK(result.status == 128 + SIGTERM);
-    CHECK(result.out == "started\n");
-    // A dead process has no command line, whether or not somebody has asked how it ended.
-    int other = 0;
-    std::ifstream(pid) >> other;
-    REQUIRE(other > 0);
-    std::string command = "?";
-    while (!command.empty() && seconds() < 20) {
-        std::ifstream file("/proc/" + std::to_string(other) + "/cmdline");
-        command.assign(std::istreambuf_iterator<char>(file), {});
-    }
-    CHECK(command.empty());
-    CHECK(seconds() < 20);
-    CHECK_FALSE(run_process({"true"}, 60).timed_out);
-
-    const FakeNcu ncu;
-    ncu.behave("cp \"$here/there.json\" \"$json\"; sleep 60\n");
-    CHECK(contains(message<CannotRun>([&] { ncu.profile(1); }), "did not finish in 1 s"));
-}
-
-TEST_CASE("ncu is found on PATH", "[profile]") {
-    const FakeNcu ncu;
-    ncu.behave(happy);
-    const std::string path = std::getenv("PATH");
-    setenv("PATH", (ncu.folder() / "").c_str(), 1);
-    const std::string found = find_ncu();
-    setenv("PATH", ncu.folder().write("file", "").c_str(), 1);
-    std::string error = "found";
-    if (!fs::exists("/usr/local/cuda/bin/ncu") && !fs::exists("/opt/nvidia/nsight-compute"))
-        error = message<CannotRun>([] { find_ncu(); });
-    setenv("PATH", path.c_str(), 1);
-    CHECK(fs::equivalent(found, ncu.folder() / "ncu"));
-    if (error != "found") CHECK(contains(error, "package cuda-nsight-compute-<version>"));
 }
 
 TEST_CASE("the tables of a profile", "[profile]") {
     const FakeNcu ncu;
-    ncu.behave(happy);
-    const Profile profile = ncu.profile();
+    const Profile profile = profile_with_nsight({"lab"}, 60);
+    CHECK(profile.profiler == "Nsight Compute 2025.3.1.0");
+    CHECK(profile.rows[1].kernels[0].registers == 168);
     const auto tables = profile_tables(profile);
     REQUIRE(tables.size() == 2);
     const std::string train = to_markdown(tables[0]);

@@ -9,15 +9,15 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <string_view>
 #include <thread>
 
 #include "course/commands/commands.h"
 #include "course/fence/sandbox.h"
+#include "course/fence/tokens.h"
 #include "course/grade.h"
-#include "course/similarity.h"
 #include "harness/base/file.h"
 #include "harness/base/json.h"
+#include "harness/base/process.h"
 #include "harness/base/progress.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
@@ -125,126 +125,91 @@ class ClassGrader {
         while (!running.empty()) done += collect(running);
     }
 
+    /// What class_report.py makes of the grades.
     Document report() const {
-        Table table("grades", "", columns());
-        std::string csv = "submission";
-        for (const auto& [key, points] : rubric_.points) csv += "," + key;
-        csv += ",total,of,modified\n";
-        int missing = 0;
-        std::vector<std::string> notes;
+        const fs::path csv = options_.csv.empty() ? out_ / "grades.csv" : fs::path(options_.csv);
+        nlohmann::json request{
+            {"title", fmt::format("Stage {:02}, {}", exercise_.number, in_words(exercise_.name))},
+            {"points", rubric_.points},
+            {"parent", tokens_in(starting_kernel(exercise_))},
+            {"out", out_},
+            {"csv", csv},
+            {"said", said_},
+            {"ladder", nlohmann::json::object()}};
         for (const fs::path& submission : submissions_) {
-            const std::string name = name_of(submission);
-            const auto grade = read_gradescope(result_of(submission));
-            std::vector<Cell> row{name};
-            csv += quoted(name);
-            for (const auto& [key, points] : rubric_.points) {
-                Cell cell(Value(), "-", Tone::faint);
-                if (grade) {
-                    for (const Score& s : grade->scores) {
-                        if (s.key == key) cell = {Value(s.score), fmt::format("{:g}", s.score)};
-                    }
-                }
-                csv += "," + (grade ? cell.text : "");
-                row.push_back(cell);
-            }
-            row.push_back(grade
-                              ? Cell{Value(grade->total()), fmt::format("{:g}", grade->total()), Tone::strong}
-                              : Cell(Value(), "not graded", Tone::bad));
-            csv += grade ? fmt::format(",{:g},{:g}", grade->total(), grade->most()) : ",,";
-            const std::string modified = time_of_kernel(submission);
-            csv += "," + modified + "\n";
-            row.emplace_back(modified);
-            table.add_row(row);
-            if (grade)
-                OutputFile(report_of(submission, ".md")).write(markdown_report(exercise_, name, *grade));
-            missing += !grade;
-            if (const auto said = said_.find(name); !grade && said != said_.end())
-                notes.push_back(said->second);
+            std::string why_not;
+            request["submissions"].push_back({{"name", name_of(submission)},
+                                              {"result", result_of(submission)},
+                                              {"report", report_of(submission, ".md")},
+                                              {"modified", time_of_kernel(submission)},
+                                              {"tokens", tokens_in(kernel_of(submission, why_not))}});
         }
-        const std::vector<Similarity> similar = similarity();
-        const fs::path file = options_.csv.empty() ? out_ / "grades.csv" : fs::path(options_.csv);
-        OutputFile(file).write(csv);
+        for (const Stage& stage : stages()) {
+            if (fs::exists(stage.source))
+                request["ladder"]["stages/" + stage.folder()] = tokens_in(kernel_text(stage));
+        }
+        constexpr auto replace = nlohmann::json::error_handler_t::replace;
+        const auto said = nlohmann::json::parse(
+            ask_python("course/class_report.py", request.dump(-1, ' ', false, replace)));
+        for (const auto& [file, text] : said.at("files").items())
+            OutputFile(file).write(text.get<std::string>());
+
+        std::vector<Column> columns{{"submission", "submission"}};
+        for (const auto& [key, points] : rubric_.points) columns.push_back({key, key, Align::right});
+        columns.push_back({"total", "total", Align::right});
+        columns.push_back({"modified", "modified"});
         Document document;
         document.facts = {{"exercise", exercise_.folder()},
                           {"submissions", Cell::count(submissions_.size())},
                           {"graded now", Cell::count(static_cast<std::uint64_t>(newly_))}};
-        document.tables = {table};
-        document.notes = {fmt::format("all grades: {}; two files each, for Gradescope and for students: {}",
-                                      file.string(), out_.string())};
-        describe(similar, document);
-        document.notes.insert(document.notes.end(), notes.begin(), notes.end());
-        if (missing > 0)
+        document.tables = {table_of("grades", "", columns, said.at("grades"))};
+        if (!said.at("similar").empty())
+            document.tables.push_back(table_of("similar",
+                                               "These share most of their change (a note, in no grade)",
+                                               {{"submission", "submission"},
+                                                {"other", "with"},
+                                                {"own", "sequences", Align::right},
+                                                {"share", "shared", Align::right},
+                                                {"share_of_other", "of the other", Align::right}},
+                                               said.at("similar")));
+        document.notes = said.at("notes");
+        if (const std::uint64_t missing = said.at("missing"); missing > 0)
             document.failure = counted(missing, "submission") + " could not be graded; run it again";
         return document;
     }
 
   private:
-    /// Which submissions share at least half of what they changed with another, or with a stage.
-    std::vector<Similarity> similarity() const {
-        const std::string start = starting_kernel(exercise_);
-        std::vector<OwnCode> own, ladder;
-        for (const fs::path& submission : submissions_) {
-            std::string why_not;
-            own.push_back(own_code(name_of(submission), kernel_of(submission, why_not), start));
+    /// What counts of a kernel's tokens; literals are all the same. Of one that has none (see tokens_of()),
+    /// nothing.
+    static std::vector<std::string> tokens_in(const std::string& source) {
+        std::vector<std::string> tokens;
+        try {
+            for (const Token& token : tokens_of(source))
+                tokens.emplace_back(token.kind == Token::Kind::literal ? "\"" : token.text);
+        } catch (const UnreadableToken&) {
         }
-        for (const Stage& stage : stages()) {
-            if (fs::exists(stage.source))
-                ladder.push_back(own_code("stages/" + stage.folder(), kernel_text(stage), start));
-        }
-        constexpr double least = 0.5;
-        return similarities(own, ladder, least);
+        return tokens;
     }
 
-    /// Writes all of them down, and shows the first of those that share most.
-    void describe(const std::vector<Similarity>& similar, Document& document) const {
-        constexpr double shown_from = 0.8;
-        constexpr std::size_t most_shown = 10;
-        Table table("similar", "These share most of their change (a note, in no grade)",
-                    {{"submission", "submission"},
-                     {"other", "with"},
-                     {"own", "sequences", Align::right},
-                     {"share", "shared", Align::right},
-                     {"share_of_other", "of the other", Align::right}});
-        const auto percent = [](double share) {
-            return Cell{Value(share), fmt::format("{:.0f}%", 100 * share)};
-        };
-        std::string csv = "submission,with,sequences,shared,shared_of_other\n";
-        for (const Similarity& one : similar) {
-            csv += fmt::format("{},{},{},{:.2f},{:.2f}\n", quoted(one.submission), quoted(one.other), one.own,
-                               one.share(), one.share_of_other());
-            if (one.share() < shown_from || table.rows().size() >= most_shown) continue;
-            table.add_row({one.submission, one.other, Cell::count(one.own), percent(one.share()),
-                           percent(one.share_of_other())});
+    static Table table_of(const std::string& key, const std::string& title,
+                          const std::vector<Column>& columns, const nlohmann::json& rows) {
+        const std::map<std::string, Tone> tones{
+            {"faint", Tone::faint}, {"strong", Tone::strong}, {"bad", Tone::bad}};
+        Table table(key, title, columns);
+        for (const auto& row : rows) {
+            std::vector<Cell> cells;
+            for (const auto& cell : row) {
+                const auto& value = cell.at(0);
+                cells.emplace_back(value.is_null()             ? Value()
+                                   : value.is_number_integer() ? Value(value.get<std::int64_t>())
+                                   : value.is_number()         ? Value(value.get<double>())
+                                                               : Value(value.get<std::string>()),
+                                   cell.at(1).get<std::string>(),
+                                   cell.size() > 2 ? tones.at(cell.at(2)) : Tone::plain);
+            }
+            table.add_row(std::move(cells));
         }
-        const fs::path file = out_ / "similarity.csv";
-        OutputFile(file).write(csv);
-        if (!table.rows().empty()) document.tables.push_back(table);
-        document.notes.push_back(fmt::format(
-            "how much of a change submissions share: {}; a short change leaves few ways to write it, so "
-            "read both",
-            file.string()));
-    }
-
-    std::vector<Column> columns() const {
-        std::vector<Column> all{{"submission", "submission"}};
-        for (const auto& [key, points] : rubric_.points) all.push_back({key, key, Align::right});
-        all.push_back({"total", "total", Align::right});
-        all.push_back({"modified", "modified"});
-        return all;
-    }
-
-    static std::string quoted(std::string name) {
-        // A spreadsheet must not take a name for a formula, neither after blanks nor in wide letters.
-        const std::string_view begin =
-            std::string_view(name).substr(std::min(name.find_first_not_of(' '), name.size()));
-        for (const char* formula : {"=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"}) {
-            if (!begin.starts_with(formula)) continue;
-            name.insert(0, "'");
-            break;
-        }
-        std::string text = "\"";
-        for (const char c : name) text += c == '"' ? std::string("\"\"") : std::string(1, c);
-        return text + "\"";
+        return table;
     }
 
     fs::path result_of(const fs::path& submission) const { return report_of(submission, ".json"); }

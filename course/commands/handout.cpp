@@ -1,11 +1,14 @@
 /// @file
-/// lab handout: what an instructor gives to students.
+/// lab handout: what an instructor gives to students. handout.py writes it.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "course/commands/commands.h"
-#include "course/handout.h"
+#include "course/effort.h"
+#include "harness/base/json.h"
+#include "harness/base/process.h"
+#include "harness/ladder/ladder.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -21,14 +24,40 @@ struct HandoutOptions {
 };
 
 Document run(const HandoutOptions& options) {
-    std::vector<Exercise> exercises;
-    for (const std::string& word : options.stages) exercises.push_back(load_exercise(word));
-    const Handout handout = write_handout(exercises, options.folder);
+    nlohmann::json request{{"root", source_folder()}, {"folder", options.folder}};
+    std::vector<std::string> exercises;
+    for (const std::string& word : options.stages) {
+        const Exercise e = load_exercise(word);
+        if (!e.solved_here)
+            throw CannotRun(fmt::format("this is a hand-out itself: {} is not in it", e.folder()));
+        if (e.parent < 0) throw BadUsage(fmt::format("{} has no parent to start from", e.folder()));
+        request["exercises"].push_back({{"number", e.number},
+                                        {"folder", e.folder()},
+                                        {"core", is_core(stage_of(e))},
+                                        {"parent", e.parent},
+                                        {"change", e.change},
+                                        {"complaint", e.complaint},
+                                        {"effort", effort_section(effort_of(e))},
+                                        {"declaration", stage_json(e)}});
+        exercises.push_back(e.folder());
+    }
+    require_new_folder(options.folder);
+    for (const Stage& stage : stages())
+        request["stages"].push_back({{"number", stage.number},
+                                     {"folder", stage.folder()},
+                                     {"parent", stage.parent},
+                                     {"backward", stage.pass == Pass::backward}});
+    for (const Part& part : parts()) request["pages"].push_back(part.page);
+    const auto handout = nlohmann::json::parse(ask_python("course/handout.py", request.dump()));
+    if (handout.contains("refused")) throw BadUsage(handout.at("refused"));
+    const auto joined = [&](const char* key) {
+        return fmt::format("{}", fmt::join(handout.at(key).get<std::vector<std::string>>(), ", "));
+    };
     Document document;
-    document.facts = {{"exercises", fmt::format("{}", fmt::join(handout.exercises, ", "))},
-                      {"left out", fmt::format("{}", fmt::join(handout.hidden, ", "))},
-                      {"included", fmt::format("{}", fmt::join(handout.kept, ", "))},
-                      {"files", Cell::count(static_cast<std::uint64_t>(handout.files))},
+    document.facts = {{"exercises", fmt::format("{}", fmt::join(exercises, ", "))},
+                      {"left out", joined("hidden")},
+                      {"included", joined("kept")},
+                      {"files", Cell::count(handout.at("files").get<std::uint64_t>())},
                       {"folder", options.folder}};
     document.notes = {"it builds and checks on its own: cd there, then ./lab doctor"};
     return document;

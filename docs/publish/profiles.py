@@ -2,12 +2,16 @@
 
 import math
 import re
+import sys
 
 from blocks import Failure, block, numbers
 from markdown import folded, human_bytes, in_words, percent, table
 from peers import problem_name
 from times import on_gpu
 from records import ROOT, by_problem, key_of, long_name, machine_label, since
+
+sys.path.append(str(ROOT / "harness/time"))
+from nsight import STALLS  # noqa: E402
 
 NOT_YET = "Not profiled yet.\n"
 
@@ -34,10 +38,6 @@ METRICS = {"duration_ns": ("time", ms), "sm_busy_pct": ("multiprocessors at work
            "shared_pipe_pct": ("shared-memory pipe", share), "shared_wavefronts": ("shared-memory wavefronts", count),
            "bank_conflicts": ("bank conflicts", count),
            "bank_conflicts_ldmatrix": ("bank conflicts of ldmatrix", count)}
-# Why a warp waits; "selected", which is issued, is no reason. Those that are equal keep this order.
-STALLS = ("not_selected", "barrier", "long_scoreboard", "short_scoreboard", "math_pipe_throttle", "mio_throttle",
-          "lg_throttle", "wait", "no_instruction", "branch_resolving", "dispatch_stall", "imc_miss", "drain", "membar",
-          "sleeping", "tex_throttle", "misc", "gmma")
 
 
 def total(row, *keys):

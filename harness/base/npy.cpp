@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
 #include <limits>
-#include <optional>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <stdexcept>
 
 #include "harness/base/file.h"
 #include "stages/errors.h"
@@ -15,106 +17,63 @@ namespace {
 
 constexpr std::string_view magic = "\x93NUMPY";
 
-struct Header {
-    std::optional<std::string> descr;
-    std::optional<bool> fortran_order;
-    std::optional<std::vector<std::int64_t>> shape;
-};
+constexpr std::size_t longest_header = 10000;  // as NumPy has it
 
-// The header is a Python dictionary literal with exactly three keys:
+[[noreturn]] void fail(std::string_view source, const std::string& why) {
+    throw BadUsage(fmt::format("{}: {}", source, why));
+}
+
+[[noreturn]] void malformed(std::string_view source) {
+    fail(source, "its .npy header is malformed");
+}
+
+// What a header says, as it says it, by key. It is a Python dictionary literal with exactly three of them:
 // {'descr': '<f2', 'fortran_order': False, 'shape': (1, 2, 3, 4), }
-class HeaderParser {
-  public:
-    HeaderParser(std::string_view text, std::string_view source) : rest_(text), source_(source) {}
+std::map<std::string, std::string> entries_in(const std::string& header, std::string_view source) {
+    static const std::regex begin(R"(\s*\{\s*)"), end(R"(\}\s*)"),
+        entry(R"((['"])(\w*)\1\s*:\s*('[^']*'|"[^"]*"|\([^()]*\)|[^\s,}]*)\s*(,|(?=\}))\s*)");
+    constexpr auto here = std::regex_constants::match_continuous;
+    std::map<std::string, std::string> entries;
+    std::smatch found;
+    if (header.size() > longest_header || !std::regex_search(header, found, begin, here)) malformed(source);
+    auto rest = found[0].second;
+    for (; std::regex_search(rest, header.end(), found, entry, here); rest = found[0].second) {
+        const std::string key = found[2];
+        const bool known = key == "descr" || key == "fortran_order" || key == "shape";
+        if (!known || !entries.emplace(key, found[3]).second)
+            fail(source, fmt::format("its header has an unexpected key '{}'", key));
+    }
+    const bool is_structured = entries.contains("descr") && entries["descr"].starts_with('[');
+    if (is_structured) fail(source, "holds a structured type; expected float16 or float32");
+    if (!std::regex_match(rest, header.end(), end) || entries.size() != 3) malformed(source);
+    return entries;
+}
 
-    Header parse() {
-        Header header;
-        expect('{');
-        while (!accept('}')) {
-            const std::string key = string();
-            expect(':');
-            if (key == "descr" && !header.descr) {
-                if (peek() == '[') fail("holds a structured type; expected float16 or float32");
-                header.descr = string();
-            } else if (key == "fortran_order" && !header.fortran_order) {
-                header.fortran_order = boolean();
-            } else if (key == "shape" && !header.shape) {
-                header.shape = tuple();
-            } else {
-                fail(fmt::format("its header has an unexpected key '{}'", key));
-            }
-            if (!accept(',') && peek() != '}') malformed();
+std::vector<std::int64_t> parse_shape(const std::string& tuple, std::string_view source) {
+    if (!tuple.starts_with('(')) malformed(source);
+    std::vector<std::int64_t> shape;
+    std::istringstream words(tuple.substr(1, tuple.size() - 2));
+    for (std::string word; std::getline(words, word, ',');) {
+        std::size_t end = 0;
+        try {
+            shape.push_back(std::stoll(word, &end));
+        } catch (const std::out_of_range&) {
+            fail(source, "its shape is too large");
+        } catch (const std::invalid_argument&) {
+            malformed(source);
         }
-        if (peek() != '\0') malformed();
-        if (!header.descr || !header.fortran_order || !header.shape) malformed();
-        return header;
+        if (word.find_first_not_of(" \t\n", end) != word.npos) malformed(source);
     }
+    return shape;
+}
 
-  private:
-    [[noreturn]] void fail(std::string_view why) const {
-        throw BadUsage(fmt::format("{}: {}", source_, why));
-    }
-    [[noreturn]] void malformed() const { fail("its .npy header is malformed"); }
-
-    char peek() {
-        const std::size_t start = rest_.find_first_not_of(" \t\n");
-        rest_.remove_prefix(start == rest_.npos ? rest_.size() : start);
-        return rest_.empty() ? '\0' : rest_.front();
-    }
-    bool accept(char c) {
-        if (peek() != c || rest_.empty()) return false;
-        rest_.remove_prefix(1);
-        return true;
-    }
-    void expect(char c) {
-        if (!accept(c)) malformed();
-    }
-    std::string string() {
-        const char quote = peek();
-        if (quote != '\'' && quote != '"') malformed();
-        const std::size_t end = rest_.find(quote, 1);
-        if (end == rest_.npos) malformed();
-        std::string text(rest_.substr(1, end - 1));
-        rest_.remove_prefix(end + 1);
-        return text;
-    }
-    bool boolean() {
-        peek();
-        for (const std::string_view word : {"True", "False"}) {
-            if (!rest_.starts_with(word)) continue;
-            rest_.remove_prefix(word.size());
-            return word == "True";
-        }
-        malformed();
-    }
-    std::vector<std::int64_t> tuple() {
-        std::vector<std::int64_t> values;
-        expect('(');
-        while (!accept(')')) {
-            peek();
-            std::int64_t value = 0;
-            const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
-            if (error == std::errc::result_out_of_range) fail("its shape is too large");
-            if (error != std::errc()) malformed();
-            rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
-            values.push_back(value);
-            if (!accept(',') && peek() != ')') malformed();
-        }
-        return values;
-    }
-
-    std::string_view rest_;
-    std::string_view source_;
-};
-
-NpyArray::Type parse_type(const std::string& descr, std::string_view source) {
+NpyArray::Type parse_type(const std::string& quoted, std::string_view source) {
+    if (quoted.size() < 2 || (quoted[0] != '\'' && quoted[0] != '"')) malformed(source);
+    const std::string descr = quoted.substr(1, quoted.size() - 2);
     if (descr == "<f2") return NpyArray::Type::float16;
     if (descr == "<f4") return NpyArray::Type::float32;
-    const bool big_endian = descr == ">f2" || descr == ">f4";
-    throw BadUsage(big_endian
-                       ? fmt::format("{}: its data is big-endian; expected little-endian", source)
-                       : fmt::format("{}: its type is '{}'; expected float16 ('<f2') or float32 ('<f4')",
-                                     source, descr));
+    if (descr == ">f2" || descr == ">f4") fail(source, "its data is big-endian; expected little-endian");
+    fail(source, fmt::format("its type is '{}'; expected float16 ('<f2') or float32 ('<f4')", descr));
 }
 
 }  // namespace
@@ -128,7 +87,7 @@ std::size_t element_size(NpyArray::Type type) {
 }
 
 NpyArray parse_npy(std::string content, std::size_t rank, std::string_view source) {
-    const auto fail = [&](std::string_view why) { throw BadUsage(fmt::format("{}: {}", source, why)); };
+    const auto fail = [&](const std::string& why) { ladder::fail(source, why); };
     const auto byte = [&](std::size_t i) {
         return static_cast<std::size_t>(static_cast<unsigned char>(content[i]));
     };
@@ -143,11 +102,13 @@ NpyArray parse_npy(std::string content, std::size_t rank, std::string_view sourc
     if (version == 2) header_size |= byte(10) << 16 | byte(11) << 24;
     if (header_size > content.size() - prefix) fail("truncated in its header");
 
-    const Header header = HeaderParser(std::string_view(content).substr(prefix, header_size), source).parse();
+    const auto entries = entries_in(content.substr(prefix, header_size), source);
+    const std::string& fortran_order = entries.at("fortran_order");
     NpyArray array;
-    array.type = parse_type(*header.descr, source);
-    array.shape = *header.shape;
-    if (*header.fortran_order)
+    array.type = parse_type(entries.at("descr"), source);
+    array.shape = parse_shape(entries.at("shape"), source);
+    if (fortran_order != "True" && fortran_order != "False") malformed(source);
+    if (fortran_order == "True")
         fail("its data is in Fortran order; expected C order (numpy.ascontiguousarray)");
     if (array.shape.size() != rank) {
         fail(fmt::format("its shape is ({}), of rank {}; expected rank {}", fmt::join(array.shape, ", "),

@@ -11,15 +11,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 
+#include "harness/base/built.h"
 #include "stages/errors.h"
 
 extern char** environ;
@@ -46,9 +48,8 @@ std::string content(std::FILE* file) {
     return text;
 }
 
-// Starts a program with these standard streams, or none for input if `in` is -1; in a process group of its
-// own if so asked. Returns an errno.
-int start(const std::vector<std::string>& command, int in, int out, int err, bool own_group, pid_t& child) {
+// Starts a program with these standard streams, or none for input if `in` is -1. Returns an errno.
+int start(const std::vector<std::string>& command, int in, int out, int err, pid_t& child) {
     std::vector<char*> arguments;
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
@@ -61,11 +62,7 @@ int start(const std::vector<std::string>& command, int in, int out, int err, boo
     }
     posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    if (own_group) posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    const int error = posix_spawnp(&child, arguments[0], &actions, &attributes, arguments.data(), environ);
-    posix_spawnattr_destroy(&attributes);
+    const int error = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     return error;
 }
@@ -82,50 +79,6 @@ std::string last_line(std::string text) {
     return text.substr(text.rfind('\n') + 1);
 }
 
-constexpr std::size_t longest_line = 1 << 20;
-
-// Ends a process group when the time is over or a signal comes: with SIGTERM, and after five more seconds
-// with SIGKILL. The program runs in a group of its own, so that what it started ends too.
-class Watchdog {
-  public:
-    Watchdog(pid_t watched, unsigned limit) {
-        group_ = watched;
-        signal_ = 0;
-        struct sigaction action {};
-        action.sa_handler = end_group;
-        action.sa_flags = SA_RESTART;
-        for (std::size_t i = 0; i < signals.size(); ++i) {
-            sigaction(signals[i], &action, &before_[i]);
-            // What is ignored, as under nohup, stays so.
-            if (before_[i].sa_handler == SIG_IGN && signals[i] != SIGALRM)
-                sigaction(signals[i], &before_[i], nullptr);
-        }
-        alarm(limit);
-    }
-    Watchdog(const Watchdog&) = delete;
-    Watchdog& operator=(const Watchdog&) = delete;
-    ~Watchdog() {
-        alarm(0);
-        for (std::size_t i = 0; i < signals.size(); ++i) sigaction(signals[i], &before_[i], nullptr);
-        if (signal_ != 0) kill(-group_, SIGKILL);  // what outlived the program
-        if (signal_ != 0 && signal_ != SIGALRM) raise(signal_);
-    }
-
-    bool timed_out() const { return signal_ == SIGALRM; }
-
-  private:
-    static constexpr std::array signals{SIGALRM, SIGHUP, SIGINT, SIGTERM};
-
-    static void end_group(int signal) {
-        kill(-group_, signal_ == 0 ? SIGTERM : SIGKILL);
-        if (signal_ == 0) signal_ = signal;
-        alarm(5);
-    }
-
-    static inline volatile sig_atomic_t group_, signal_;
-    std::array<struct sigaction, signals.size()> before_;
-};
-
 }  // namespace
 
 double processor_s() {
@@ -139,18 +92,12 @@ double processor_s() {
     return seconds;
 }
 
-ProcessResult run_process(const std::vector<std::string>& command, unsigned limit) {
+ProcessResult run_process(const std::vector<std::string>& command) {
     const File out = capture(), err = capture();
     pid_t child = 0;
-    if (start(command, -1, fileno(out.get()), fileno(err.get()), limit != 0, child) != 0)
-        return {127, "", ""};
-    if (limit == 0) {
-        const int status = exit_code(child);
-        return {status, content(out.get()), content(err.get())};
-    }
-    const Watchdog watchdog(child, limit);
+    if (start(command, -1, fileno(out.get()), fileno(err.get()), child) != 0) return {127, "", ""};
     const int status = exit_code(child);
-    return {status, content(out.get()), content(err.get()), watchdog.timed_out()};
+    return {status, content(out.get()), content(err.get())};
 }
 
 Coprocess::Coprocess(const std::vector<std::string>& command) : name_(command.front()), err_(capture()) {
@@ -158,7 +105,7 @@ Coprocess::Coprocess(const std::vector<std::string>& command) : name_(command.fr
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
         throw CannotRun(fmt::format("cannot talk to {}: {}", name_, std::strerror(errno)));
-    const int error = start(command, ends[1], ends[1], fileno(err_.get()), false, child_);
+    const int error = start(command, ends[1], ends[1], fileno(err_.get()), child_);
     close(ends[1]);
     socket_ = ends[0];
     if (error != 0) {
@@ -185,7 +132,7 @@ void Coprocess::write_line(const std::string& line) {
     }
 }
 
-std::string Coprocess::read_line(double limit_s) {
+std::string Coprocess::read_line(double limit_s, std::size_t longest) {
     using Clock = std::chrono::steady_clock;
     const auto deadline = Clock::now() + std::chrono::duration<double>(limit_s);
     for (;;) {
@@ -194,7 +141,7 @@ std::string Coprocess::read_line(double limit_s) {
             unread_.erase(0, end + 1);
             return line;
         }
-        if (unread_.size() > longest_line) throw CannotRun(name_ + " writes a line without end");
+        if (unread_.size() > longest) throw CannotRun(name_ + " writes a line without end");
         const std::chrono::duration<double, std::milli> left = deadline - Clock::now();
         if (left.count() <= 0) throw CannotRun(fmt::format("{} did not answer for {:g} s", name_, limit_s));
         pollfd waiting{socket_, POLLIN, 0};
@@ -213,6 +160,17 @@ std::string Coprocess::how_it_ended() {
     child_ = 0;
     const std::string said = last_line(content(err_.get()));
     return fmt::format("{} ended with exit code {}{}", name_, status, said.empty() ? "" : ": " + said);
+}
+
+std::vector<std::string> python_command(const std::string& path) {
+    const char* python = std::getenv("LADDER_PYTHON");
+    return {python != nullptr && *python != '\0' ? python : "python3", built_from + std::string("/") + path};
+}
+
+std::string ask_python(const std::string& path, const std::string& request) {
+    Coprocess program(python_command(path));
+    program.write_line(request);
+    return program.read_line(std::numeric_limits<int>::max() / 1000, std::size_t{1} << 30);
 }
 
 }  // namespace ladder

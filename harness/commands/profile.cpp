@@ -12,7 +12,6 @@
 #include "harness/problem/shape.h"
 #include "harness/report/profile_tables.h"
 #include "harness/report/timing_tables.h"
-#include "harness/time/nsight.h"
 #include "harness/time/profile.h"
 
 namespace ladder {
@@ -91,11 +90,9 @@ Profile profile_of(const ProfileOptions& options) {
         }
         if (options.occupancy) return observe_stages(*gpu, rows, std::cref(progress));
     }
-    const std::string ncu = find_ncu();
     progress(options.bytes ? "Nsight Compute counts bytes" : "Nsight Compute runs each kernel many times", 0,
              1);
-    return profile_with_nsight(ncu, same_command(options), options.limit,
-                               options.bytes ? Asked::bytes : Asked::all);
+    return profile_with_nsight(same_command(options), options.limit, options.bytes);
 }
 
 Document run(const ProfileOptions& options) {

@@ -50,7 +50,7 @@ struct KernelProfile {
     int blocks_per_sm = 0;    ///< that fit a multiprocessor
     int warps_per_sm = 0;     ///< of these blocks
     std::string limited_by;   ///< why no more fit: "registers", or several with commas
-    /// By Metric::key (harness/time/nsight.h). What could not be measured is not there.
+    /// By the names of harness/time/nsight.py. What could not be measured is not there.
     std::map<std::string, double> metrics;
 };
 

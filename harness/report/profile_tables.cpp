@@ -10,73 +10,45 @@
 #include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
 #include "harness/report/timing_tables.h"
-#include "harness/time/nsight.h"
 
 namespace ladder {
 namespace {
 
-const Metric& metric(const std::string& key) {
-    return *std::find_if(metrics().begin(), metrics().end(), [&](const Metric& m) { return m.key == key; });
-}
-
-std::string text_of(double value, Metric::Unit unit) {
-    switch (unit) {
-        case Metric::Unit::percent:
-            return fmt::format("{:.1f}%", value);
-        case Metric::Unit::bytes:
-            return human_bytes(value);
-        case Metric::Unit::count:
-            return with_separators(static_cast<std::uint64_t>(std::max(0.0, std::round(value))));
-        case Metric::Unit::nanoseconds:
-            return fmt::format("{:.3f} ms", value * 1e-6);
-        default:
-            return fmt::format("{:.1f}", value);
-    }
+// In the unit that the metric's name ends with.
+std::string text_of(double value, const std::string& metric) {
+    if (metric.ends_with("_pct")) return fmt::format("{:.1f}%", value);
+    if (metric.ends_with("_bytes")) return human_bytes(value);
+    if (metric.ends_with("_ns")) return fmt::format("{:.3f} ms", value * 1e-6);
+    if (metric == "warps_active") return fmt::format("{:.1f}", value);
+    return with_separators(static_cast<std::uint64_t>(std::max(0.0, std::round(value))));
 }
 
 Cell not_available() {
     return {Value(), "n/a", Tone::faint};
 }
 
-Cell metric_cell(const KernelProfile& kernel, const Metric& m) {
-    const auto found = kernel.metrics.find(m.key);
+Cell metric_cell(const KernelProfile& kernel, const std::string& key) {
+    const auto found = kernel.metrics.find(key);
     if (found == kernel.metrics.end()) return not_available();
-    return {Value(found->second), text_of(found->second, m.unit)};
+    return {Value(found->second), text_of(found->second, key)};
 }
 
-Cell metric_cell(const KernelProfile& kernel, const char* key) {
-    return metric_cell(kernel, metric(key));
-}
-
-// A reason and its share of the cycles from one instruction of a warp to its next.
-using Wait = std::pair<const Metric*, double>;
-
-double share_of(const KernelProfile& kernel, const Metric& reason) {
+// The longest reasons to wait, each with its share of the cycles from one instruction of a warp to its next.
+Cell waits_cell(const KernelProfile& kernel) {
+    const std::string stall = "stall_";
+    std::vector<std::pair<double, std::string>> waits;
     double sum = 0;
-    for (const Metric& any : stalls()) {
-        if (const auto found = kernel.metrics.find(any.key); found != kernel.metrics.end())
-            sum += found->second;
-    }
-    const auto found = kernel.metrics.find(reason.key);
-    return found == kernel.metrics.end() || sum == 0 ? 0 : found->second / sum;
-}
-
-// The reasons to wait, longest first.
-std::vector<Wait> waits_of(const KernelProfile& kernel) {
-    std::vector<Wait> waits;
-    for (const Metric& reason : stalls()) {
-        if (reason.key != "stall_selected") waits.emplace_back(&reason, share_of(kernel, reason));
+    for (const auto& [key, value] : kernel.metrics) {
+        if (!key.starts_with(stall)) continue;
+        sum += value;
+        if (key != "stall_selected") waits.emplace_back(value, in_words(key.substr(stall.size())));
     }
     std::stable_sort(waits.begin(), waits.end(),
-                     [](const Wait& a, const Wait& b) { return a.second > b.second; });
-    return waits;
-}
-
-Cell waits_cell(const KernelProfile& kernel) {
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
     std::vector<std::string> longest;
-    for (const auto& [reason, share] : waits_of(kernel)) {
-        if (longest.size() < 3 && share >= 0.05)
-            longest.push_back(fmt::format("{} {:.0f}%", reason->title, 100 * share));
+    for (const auto& [value, reason] : waits) {
+        if (longest.size() < 3 && value >= 0.05 * sum && sum > 0)
+            longest.push_back(fmt::format("{} {:.0f}%", reason, 100 * value / sum));
     }
     return longest.empty() ? not_available() : Cell(fmt::format("{}", fmt::join(longest, ", ")));
 }
@@ -120,7 +92,7 @@ std::vector<Table> profile_tables(const Profile& profile) {
             std::vector<Cell> cells{Cell(row.folder, row.shows_here ? Tone::marked : Tone::plain),
                                     kernel.kernel};
             for (const Column& column : table.columns()) {
-                if (column.align == Align::right) cells.push_back(metric_cell(kernel, column.key.c_str()));
+                if (column.align == Align::right) cells.push_back(metric_cell(kernel, column.key));
             }
             cells.push_back(waits_cell(kernel));
             table.add_row(std::move(cells));

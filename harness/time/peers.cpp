@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "harness/base/built.h"
 #include "harness/features/features.h"
 #include "harness/problem/shape.h"
 #include "stages/errors.h"
@@ -58,9 +56,7 @@ std::vector<std::string> Peers::named(const std::string& words, const std::vecto
 }
 
 std::vector<std::string> Peers::command() {
-    const char* python = std::getenv("LADDER_PYTHON");
-    return {python != nullptr && *python != '\0' ? python : "python3",
-            built_from + std::string("/harness/time/peers.py")};
+    return python_command("harness/time/peers.py");
 }
 
 Peers::Peers(const std::vector<std::string>& command, double limit_s) : program_(command), limit_s_(limit_s) {

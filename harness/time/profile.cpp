@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/base/process.h"
 #include "harness/device/device_problem.h"
 #include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
@@ -27,6 +28,7 @@ void from_json(const nlohmann::json& json, Profile& profile) {
     get_record(json, profile);
     json.at("profiler").get_to(profile.profiler);
     get_rows(json.at("rows"), profile.rows);
+    rename_stages(profile.rows, profile.kernels);
 }
 
 TimedCase profiled_case(DType dtype, const std::string& regime) {
@@ -95,6 +97,16 @@ Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnSte
                             : fmt::format("{} cannot run: {}", rows.front().folder, rows.front().why_not));
     profile.rows = std::move(rows);
     return profile;
+}
+
+Profile profile_with_nsight(const std::vector<std::string>& lab, unsigned limit, bool bytes) {
+    const TemporaryFolder folder("lab-profile-");
+    const fs::path file = folder.path() / "profile.json";
+    const nlohmann::json request{{"lab", lab}, {"file", file}, {"limit", limit}, {"bytes", bytes}};
+    const auto said = nlohmann::json::parse(ask_python("harness/time/nsight.py", request.dump()));
+    if (!said.contains("error")) return load_profile(file);
+    if (said.at("code") == 1) throw CheckFailed(said.at("error"));
+    throw CannotRun(said.at("error"));
 }
 
 void save_profile(const Profile& profile, const OutputFile& file) {

@@ -41,6 +41,12 @@ std::vector<ProfileRow> telling_rows(const std::vector<const Stage*>& stages, DT
 /// if the device is no KernelObserver or no stage can run.
 Profile observe_stages(Device& device, std::vector<ProfileRow> rows, const OnStep& on_step = {});
 
+/// Runs the command of a `lab` under Nsight Compute (nsight.py) for `limit` seconds at most; `--occupancy
+/// --json FILE`, which makes it write its profile without metrics, is added. Returns that profile with
+/// metrics. With `bytes` these are time and HBM traffic alone. Throws CannotRun if ncu cannot measure here or
+/// takes too long, CheckFailed if what it ran failed or its output makes no sense.
+Profile profile_with_nsight(const std::vector<std::string>& lab, unsigned limit, bool bytes = false);
+
 void to_json(nlohmann::json& json, const Profile& profile);
 /// Throws nlohmann::json::exception on a missing or mistyped field.
 void from_json(const nlohmann::json& json, Profile& profile);
