@@ -42,3 +42,20 @@ TEST_CASE("mask types: a window, documents, dropout, a softcap, ALiBi and sinks 
     folder.write("kernel.cu", kernel);
     check_on(folder, "1,1,1,150,300,64", {"--window", "90,5"});
 }
+
+TEST_CASE(
+    "mask types: gradients take a window, dropout or documents, a softcap, ALiBi and sinks in one kernel",
+    "[cli]") {
+    if (!available(Backend::checked)) return;
+    const Folder folder;
+    folder.write("kernel.cu", read_file(source_folder() / "tests/every_gradient.cu"));
+    for (const std::string softcap : {"20", "0.5"}) {
+        const std::vector<std::string> all{"--window", "90,5",    "--softcap", softcap,     "--alibi",
+                                           "drawn",    "--sinks", "drawn",     "--dropout", "0.2,5"};
+        check_on(folder, "2,4,2,150,300,64", all);
+        check_on(folder, "1,2,1,130,40,128", all);  // rows without keys
+    }
+    check_on(folder, "1,2,1,200,200,128",
+             {"--causal", "--documents", "60,37,0,103", "--alibi", "drawn", "--sinks", "drawn", "--softcap",
+              "20"});
+}

@@ -31,7 +31,7 @@ __device__ Range rows_of(const Problem& p, int b, int head, int key, int k) {
     if (key >= p.Nk) return none;
     const int count = p.columns.count;
     const int* own = p.columns.bounds + ((std::int64_t{b} * p.columns.heads + head) * p.Nk + key) * count;
-    Range seen = Rule::rows_of(p, key);
+    Range seen = Rule::rows_of(p, p.Nq, p.Nk, key);
     Range lower = {count > 0 ? load(own) : p.Nq, p.Nq}, upper = {0, 0};
     if (count == 2) (p.causal ? lower : upper).end = load(own + 1);
     if (count == 4) lower.end = load(own + 1), upper = {load(own + 2), load(own + 3)};
