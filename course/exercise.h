@@ -32,10 +32,17 @@ Exercise load_exercise(const std::string& word);
 std::string stage_json(const Exercise& exercise);
 Exercise exercise_in(const std::string& stage_json);
 
-/// All exercises, by number.
+/// The stage of an exercise; of one whose kernel is not here, as in a hand-out, the number alone.
+Stage stage_of(const Exercise& exercise);
+
+/// All exercises, in the order in which their stages are read.
 std::vector<Exercise> all_exercises();
 
-/// The parent's kernel, declaring itself as the exercise's stage.
+/// Where the kernel that it starts from is: start.cu in the stage's folder, where a kernel is complete but
+/// for some types; or the parent's.
+std::filesystem::path start_of(const Exercise& exercise);
+
+/// The text of it, declaring itself as the exercise's stage.
 std::string starting_kernel(const Exercise& exercise);
 
 /// The parent's stage. Throws CannotRun if it is not in this build.

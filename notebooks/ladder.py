@@ -12,14 +12,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = os.environ.get("LADDER_LAB") or ROOT / "lab"  # $LADDER_LAB names another one
 
 
 def lab(*arguments):
-    """Runs `lab` with --json and returns what it wrote. $LADDER_LAB names another lab than ../lab."""
-    program = os.environ.get("LADDER_LAB") or ROOT / "lab"
+    """Runs `lab` with --json and returns what it wrote."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        command = [str(program), *map(str, arguments), "--json", str(result)]
+        command = [str(PROGRAM), *map(str, arguments), "--json", str(result)]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}{done.stdout}")
@@ -61,10 +61,12 @@ def gradients(stage, Q, K, V, dO, causal=False):
 
 
 def recorded(name="h200"):
-    """A result of docs/results, or the file of your own `./lab time --json FILE`."""
+    """A result of docs/results, or the file of your own `./lab time --json FILE`, of the stages that there are today."""
     sys.path.append(str(ROOT / "docs/publish"))
     import records  # not at the top: a hand-out has no recordings
-    return records.read(Path(name) if str(name).endswith(".json") else records.RESULTS / f"{name}.json")
+    from sources import Sources
+    found = records.read(Path(name) if str(name).endswith(".json") else records.RESULTS / f"{name}.json")
+    return Sources(PROGRAM).of_today(found)
 
 
 def select(results, peers=False, **wanted):

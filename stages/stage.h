@@ -116,7 +116,8 @@ struct TileLists {
 /// Dropout: of the probabilities P that make up O, but not of those that make up L, element (b, h, i, j) is 0
 /// unless its random byte is below `kept`; what is kept is multiplied by 256 / kept. Element (i, j) of head
 /// (b, h) has byte (i / 8 % 2) * 2 + j % 2 of word j / 8 % 4 that Philox4x32-10 makes of the counter
-/// (j less j / 8 % 4 * 8 + j % 2, i less i / 8 % 2 * 8, h, b) and the seed.
+/// (j less j / 8 % 4 * 8 + j % 2, i less i / 8 % 2 * 8, h, b) and the seed. In packed documents i and j count
+/// from the first row and the first key of their document, whose first row in the sequence is b.
 struct Dropout {
     int kept = 256;  ///< of 256; all of them if the problem has no dropout
     std::uint64_t seed = 0;
@@ -203,8 +204,12 @@ constexpr Tiling make_tiling(int Br, int Bc, int depth = 1) {
 /// How a stage declares itself, in its kernel.cu. Everything that lists stages reads this.
 struct Stage {
     int number = 0;
-    std::string name = {};                     ///< folder name without its number
-    int parent = -1;                           ///< the stage that it changes; -1 for none
+    std::string name = {};  ///< folder name without its number
+    int parent = -1;        ///< the stage that it changes; -1 for none
+    /// Its folder at an earlier time, by which recordings of its kernel name it: "13_fewer_parts".
+    std::string formerly = {};
+    int part = -1;   ///< the first number of its part; -1 for the part whose page comes before its number
+    int place = -1;  ///< where it is read in its part, as if this were its number; -1 for its number
     std::vector<Tiling> tilings = {};          ///< at each of head_dims
     std::string change = {};                   ///< the one change, in one line
     std::string shows_in = {};                 ///< the timing regime where that change should show
@@ -212,8 +217,7 @@ struct Stage {
     std::vector<Feature> takes = {};           ///< the features that it supports
     Products products = Products::of_16_bits;  ///< what it multiplies
     int diff_budget = 80;  ///< most lines added or changed against the parent; 0 for no bound
-    /// Most lines of its kernel.cu, if they are more than the design allows, which is 300 in the 00s and 20s
-    /// and 400 elsewhere; 0 if they are not.
+    /// Most lines of its kernel.cu, if they are more than its part allows; 0 if they are not.
     int most_lines = 0;
     bool repeats_exactly = true;  ///< two runs agree bit for bit; false where sums go through atomics
     /// The weights of key tiles depend on how fp32 rounds large numbers: a score becomes an exponent in one

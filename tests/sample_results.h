@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "harness/ladder/ladder.h"
 #include "harness/time/timing.h"
 
 namespace ladder::test {
@@ -14,7 +15,7 @@ inline Row timed_row(int stage, int parent, double median_ms) {
     row.shape = {.B = 2, .H = 4, .Hkv = 2, .Nq = 100, .Nk = 200, .d = 64};
     row.stage = stage;
     row.parent = parent;
-    row.folder = "0" + std::to_string(stage) + "_test";
+    row.folder = find_stage(stage)->folder();
     row.verified = true;
     row.max_error = 1e-3;
     row.timing = Timing{median_ms, median_ms * 0.9, median_ms * 1.1, 0.03, 12};
@@ -28,7 +29,7 @@ inline Results sample_results(const std::string& date) {
     results.commit = "abc-dirty";
     results.hardware = {"NVIDIA H200", 132, 90, 90, 90, "580.159.04", "13.0"};
     results.ceilings = {750.0, std::nullopt, 4300.0};
-    results.kernels = {{"00_test", "0123456789abcdef"}};
+    results.kernels = {{find_stage(0)->folder(), "0123456789abcdef"}};
     for (const Regime& regime : regimes()) {
         if (regime.sweep) continue;
         Row row = timed_row(0, -1, 2);

@@ -200,7 +200,7 @@ TEST_CASE("claims: one launch launches one kernel, in which each block of a spli
     for (const Case& c : claim_cases(named("one_launch").folder())) {
         INFO(description_of(c));
         const Inputs inputs = make_inputs(c);
-        const Outputs expected = run_stage(*device, named("fewer_parts"), c, inputs);
+        const Outputs expected = run_stage(*device, named("pipelined_copies"), c, inputs);
         const Outputs got = run_stage(*device, named("one_launch"), c, inputs);
         CHECK(got.O == expected.O);
         CHECK(got.L == expected.L);
@@ -236,7 +236,7 @@ TEST_CASE("claims: full ring has one block per multiprocessor, and tiles of 128 
 
 TEST_CASE("claims: ends are right for any number of parts and whatever is left over", "[claims][ladder]") {
     check_on_any_device(
-        {"fewer_parts", "swizzle", "stream_k", "full_ring"},
+        {"pipelined_copies", "swizzle", "stream_k", "full_ring"},
         {{11, 1, 1, 1, 70, 64}, {17, 2, 1, 1, 500, 64}, {1, 2, 1, 1, 5000, 64}, {1, 4, 2, 40, 333, 64}});
 }
 

@@ -98,10 +98,12 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
     }
     CHECK(first == nlohmann::json{{"stage", stages().front().folder()},
                                   {"part", 0},
+                                  {"place", 0},
+                                  {"formerly", nullptr},
                                   {"fingerprint", kernel_fingerprint(stages().front().folder())},
                                   {"pass", "forward"},
                                   {"compute_capability", nullptr},
-                                  {"ablation", false},
+                                  {"experiment", false},
                                   {"for_order", false},
                                   {"last_of_part", false},
                                   {"eight_bits", false},
@@ -131,7 +133,13 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                                {"sweep", false},
                                                {"decoding", false},
                                                {"features", ""}});
-    for (const Stage& stage : stages()) CHECK(properties_of(stage)["ablation"] == is_ablation(stage.number));
+    CHECK(json["features"].size() == all_features().size());
+    const auto& documents = *std::find_if(json["features"].begin(), json["features"].end(),
+                                          [](const auto& row) { return row["feature"] == "documents"; });
+    CHECK(documents == nlohmann::json{{"feature", "documents"},
+                                      {"option", "--documents"},
+                                      {"arguments", "cu_seqlens_q cu_seqlens_k"}});
+    for (const Stage& stage : stages()) CHECK(properties_of(stage)["experiment"] == is_experiment(stage));
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);
     CHECK(markdown.out.find("| **" + child().folder() + "** | " + parent().folder() + " |") !=

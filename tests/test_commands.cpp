@@ -293,7 +293,7 @@ TEST_CASE("rate tables hold a column for each problem of a unit", "[commands]") 
 TEST_CASE("a stage is compared with one that has kernels for its head dimension", "[commands]") {
     int parents = 0, further = 0, none = 0;
     for (const Stage& stage : stages()) {
-        CHECK(!(is_ablation(stage.number) && is_last_of_part(stage)));
+        CHECK(!(is_experiment(stage) && is_last_of_part(stage)));
         CAPTURE(stage.folder());
         std::set<const Stage*> compared{&stage};
         for (const int d : stage.head_dims) {

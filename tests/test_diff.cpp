@@ -40,17 +40,15 @@ TEST_CASE("diff: colour marks added, removed and position lines", "[diff]") {
     CHECK(coloured.find("\n same\n") != std::string::npos);
 }
 
-TEST_CASE(
-    "every kernel is there and fits in 300 lines in the 00s and 20s and in 400 elsewhere, or in what it "
-    "declares",
-    "[diff]") {
+TEST_CASE("every kernel is there and fits in the lines that its part allows, or in what it declares",
+          "[diff]") {
     REQUIRE(!stages().empty());
     for (const Stage& stage : stages()) {
         CAPTURE(stage.folder());
         REQUIRE(std::filesystem::exists(stage.source));
         const std::string own = read_file(stage.source);  // what another stage's folder has counts there
         const bool has_all = own.find("#include \"stages/" + stage.folder()) != own.npos;
-        const int part = part_of(stage.number), allowed = part == 0 || part == 20 ? 300 : 400,
+        const int allowed = part_of(stage).most_lines,
                   lines = count_lines(has_all ? kernel_text(stage) : own);
         CAPTURE(lines, allowed);
         if (stage.most_lines == 0) {
@@ -60,6 +58,34 @@ TEST_CASE(
         CHECK(lines > allowed);  // a limit of its own that it needs no more is to go
         CHECK(lines <= stage.most_lines);
         CHECK(std::regex_search(own, std::regex("[.]most_lines = [0-9]+,  // \\w+")));  // and says why
+    }
+}
+
+TEST_CASE("a part and a place in it follow from the pages and the number, or are declared", "[diff]") {
+    const auto of = [](int number, int part = -1, int place = -1) {
+        return Stage{.number = number, .part = part, .place = place};
+    };
+    REQUIRE(parts().size() > 2);
+    for (std::size_t i = 0; i < parts().size(); ++i) {
+        const Part &part = parts()[i], &before = parts()[i > 0 ? i - 1 : i];
+        INFO(part.title);
+        CHECK(part_of(of(part.first)).page == part.page);
+        CHECK(part_of(of(part.first + 1)).page == part.page);
+        if (i > 0) CHECK(part_of(of(part.first - 1)).page == before.page);
+        CHECK(part_of(of(0, part.first)).page == part.page);
+    }
+    CHECK(reading_order(of(22)) < reading_order(of(23)));
+    CHECK(reading_order(of(23, -1, 21)) < reading_order(of(22)));
+    CHECK(reading_order(of(10)) < reading_order(of(2, 20)));
+    CHECK((is_experiment(of(parts().front().first)) == false && is_core(of(parts().front().first))));
+    for (std::size_t i = 1; i < stages().size(); ++i)
+        CHECK(reading_order(stages()[i - 1]) < reading_order(stages()[i]));
+    for (const Stage& stage : stages()) {
+        INFO(stage.folder());
+        if (const Stage* before = find_stage(stage.parent); before != nullptr) {
+            CHECK(before < &stage);  // a reader knows it
+            CHECK(!is_experiment(*before));
+        }
     }
 }
 

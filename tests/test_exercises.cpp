@@ -67,7 +67,7 @@ TEST_CASE("course: every rung with a parent is an exercise, with a task and thre
     for (const Stage& stage : stages()) {
         if (stage.parent < 0) continue;
         INFO(stage.folder());
-        if (is_ablation(stage.number)) {
+        if (is_experiment(stage)) {
             CHECK_THROWS_AS(load_exercise(std::to_string(stage.number)), BadUsage);
             continue;
         }

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
@@ -23,36 +24,57 @@ from sources import SHOWN_GPU, Sources  # noqa: E402
 
 LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
 HERE = Sources(LAB)
+SIX = HERE.stage(6).folder
 
 
 class FastestTest(unittest.TestCase):
     def test_times_of_the_newest_recordings_come_first_and_wrong_answers_not_at_all(self):
         def write(file, date, *rows):
-            made = {"date": f"{date}T07:52:00Z", "kernels": {"06_stage": "0123", "16_stage": "4567"}}
+            made = {"date": f"{date}T07:52:00Z", "kernels": {SIX: "0123", "16_stage": "4567"}}
             (folder / file).write_text(json.dumps(derived(list(rows)) | made))
 
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             wrong = row_of("few-rows", 3, 0.5)
             wrong["verified"] = False
-            write("x-few-rows.json", "2026-02-03", row_of("few-rows", 6, 1.02), row_of("few-rows", 5, 1.000049), wrong,
-                  row_of("few-rows", 5, 3.0, Nq=4))
+            write("x-few-rows.json", "2026-02-03", row_of("few-rows", 6, 1.02, folder=SIX), row_of("few-rows", 5, 1.000049), wrong,
+                  row_of("few-rows", 16, 0.1), row_of("few-rows", 5, 3.0, Nq=4))  # there is no such stage any more
             write("y-few-rows.json", "2026-02-04", row_of("few-rows", 5, 2.0))
             write("x-serving-odd.json", "2026-02-05", row_of("serving-odd", 5, 3.0))
-            write("x-prefix.json", "2026-02-05", row_of("prefix", 6, 3.0, features={"pages": 16, "prefix": 64}))
+            write("x-prefix.json", "2026-02-05", row_of("prefix", 6, 3.0, folder=SIX, features={"pages": 16, "prefix": 64}))
             write("x-prefill.json", "2026-02-06", row_of("prefill", 4, 0.1))  # none that decides
             made = json.loads(fastest.fastest(Sources(LAB, folder)))
         self.assertEqual([each["file"] for each in made["recordings"]],
                          ["y-few-rows.json", "x-few-rows.json", "x-serving-odd.json", "x-prefix.json"])
         self.assertEqual(made["recordings"][1], {"file": "x-few-rows.json", "gpu": "Test GPU", "date": "2026-02-03",
-                                                 "kernels": {"06_stage": "0123"}})
+                                                 "kernels": {SIX: "0123"}})
         self.assertEqual([(each["recording"], each["shape"][3]) for each in made["problems"]],
                          [(0, 2048), (1, 2048), (1, 4), (2, 2048), (3, 2048)])
         self.assertEqual(made["problems"][1], {
             "recording": 1, "shape": [8, 16, 16, 2048, 2048, 128], "pass": "forward", "dtype": "bf16", "causal": False,
-            "median_ms": {"05_stage": 1.0, "06_stage": 1.02}})
+            "median_ms": {"05_stage": 1.0, SIX: 1.02}})
         self.assertEqual(made["problems"][4]["features"], {"pages": 16, "prefix": 64})
-        self.assertEqual((made["timed"], made["profiled"]), ({"06_stage": ["0123"], "16_stage": ["4567"]}, {}))
+        self.assertEqual((made["timed"], made["profiled"]), ({SIX: ["0123"]}, {}))
+
+
+class OfTodayTest(unittest.TestCase):
+    def test_rows_of_a_stage_that_is_no_more_are_left_out_and_those_of_one_with_another_name_get_it(self):
+        def listed(number, name, parent, formerly=None):
+            return SimpleNamespace(number=number, folder=f"{number:02}_{name}", parent=parent, formerly=formerly,
+                                   shows_in="train")
+
+        sources = Sources(LAB)
+        sources.stages = {stage.number: stage for stage in (
+            listed(0, "stage", -1), listed(1, "both", 0, "02_stage"), listed(3, "stage", 1))}
+        rows = [row_of("train", stage, 8.0 / 2 ** stage) for stage in range(5)]
+        rows[4]["folder"] = "mine"  # a student's, of which a recording has no fingerprint
+        of_then = derived(rows, kernels=fields({f"{stage:02}_stage": str(stage) for stage in range(4)}))
+        self.assertEqual([row.over_parent and row.over_parent.value for row in of_then.rows], [None, 2.0, 2.0, 2.0, 2.0])
+        today = sources.of_today(of_then)
+        self.assertEqual([(row.stage, row.folder, row.parent, row.over_parent and row.over_parent.value) for row in today.rows], [
+            (0, "00_stage", -1, None), (1, "01_both", 0, 4.0), (3, "03_stage", 1, 2.0), (4, "mine", 3, 2.0)])
+        self.assertEqual(today.kernels, {"00_stage": "0", "01_both": "2", "03_stage": "3"})
+        self.assertEqual([row.shows_here for row in today.rows], [False, True, False, False])  # by what it declares now
 
 
 class PeerTestsTest(unittest.TestCase):
@@ -95,7 +117,7 @@ class PartsTest(unittest.TestCase):
             rungs = cells(parts.ladder(sources, Page("stages/README.md"), []))
             self.assertEqual([row["over its parent"] for row in rungs[5:7]], [shown, "(decode)"])
             numbers = [int(row["stage"][1:3]) for row in rungs if row["stage"].startswith("[")]
-            self.assertEqual(numbers, sorted(HERE.stages))  # every rung, once, in the order of the numbers
+            self.assertEqual(numbers, list(HERE.stages))  # every stage, once, in the order in which they are read
 
     def test_a_stage_that_the_parts_recording_has_not_where_it_shows_has_another_recordings_speedup(self):
         whole = derived([row_of("train", 74, 1.0, folder=HERE.stage(74).folder)])
@@ -110,7 +132,8 @@ class PartsTest(unittest.TestCase):
             self.assertEqual((gained, "since then changed: 74" in made), ({74: "2.00x (decode)"}, marked))
 
     def test_numbers_in_ranges(self):
-        for stages, shown in (((4, 5), "04, 05"), ((4, 5, 6, 10), "04 to 06, 10"), ((80, 81, 82, 83, 84, 85), "80 to 84, 85")):
+        for stages, shown in (((4, 5), "04, 05"), ((4, 5, 6, 10), "04 to 06, 10"), ((80, 81, 82, 83, 85), "80 to 83, 85"),
+                              ((90, 91, 92, 93, 84, 76), "90 to 93, 84, 76")):
             self.assertEqual(parts.numbers_of(HERE, [HERE.stage(number) for number in stages[::-1]]), shown)
 
     def test_a_stage_that_was_changed_has_the_speedup_of_its_lesson(self):

@@ -53,7 +53,7 @@ class ClimbTest(unittest.TestCase):
 
     def test_nobody_climbs_to_a_stage_that_takes_a_change_away(self):
         results = branched(FREE)
-        for stage in (next(stage for stage in HERE.stages.values() if stage.ablation), named(HERE, "fp8_products")):
+        for stage in (next(stage for stage in HERE.stages.values() if stage.experiment), named(HERE, "fp8_products")):
             results.rows.append(Fields(results.rows[3], stage=stage.number, folder=stage.folder))
         self.assertEqual(climbs.climbs(HERE, results)[0], climbs.climbs(HERE, branched(FREE))[0])
 

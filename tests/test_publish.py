@@ -227,7 +227,7 @@ class TimesTest(unittest.TestCase):
             self.assertEqual(found and found.rows[0].timing.median_ms, ms)
 
     def test_gains_on_the_way_up_stand_beside_what_they_are_worth_at_the_end(self):
-        without, swapped, *_ = (stage.number for stage in HERE.stages.values() if stage.ablation)
+        without, swapped, *_ = (stage.number for stage in HERE.stages.values() if stage.experiment)
         own = {1: 24.0, 2: 12.0, 3: 4.0, without: 5.0, swapped: 16.0}
         rows = [row_of("causal" if causal else "train", stage, ms, causal=causal) for causal in (False, True)
                 for stage, ms in own.items() if not (causal and stage == swapped)]  # a problem that not all have is left out

@@ -17,6 +17,7 @@
 #include "harness/time/record_json.h"
 #include "harness/time/timing.h"
 #include "harness/verify/all_cases.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 #include "tests/folder.h"
 #include "tests/sample_results.h"
@@ -136,6 +137,37 @@ TEST_CASE("a measurement survives its file", "[timing]") {
     CHECK(read.rows.front().shape == results.rows.front().shape);
 }
 
+TEST_CASE("a recording is of today's stages: another name becomes today's, and what is no more is left out",
+          "[timing]") {
+    const Stage &merged = named("pipelined_copies"), &before = *find_stage(merged.parent),
+                &after = named("one_launch");
+    Results recorded = sample_results("2026-01-01T00:00:00Z");
+    recorded.rows.clear();
+    recorded.kernels.clear();
+    const auto add = [&](int number, int of, const std::string& folder, double ms, bool is_ours = true) {
+        Row row = timed_row(0, of, ms);
+        row.stage = number;
+        row.folder = folder;
+        recorded.rows.push_back(row);
+        if (is_ours) recorded.kernels[folder] = "of " + folder;
+    };
+    add(before.number, -1, before.folder(), 8);
+    add(merged.number, before.number, "12_copy_ring", 6);
+    add(13, merged.number, merged.formerly, 4);
+    add(after.number, 13, after.folder(), 2);
+    add(after.number, 13, "mine", 1, false);  // a student's
+    const Results read = nlohmann::json(recorded).get<Results>();
+    REQUIRE(read.rows.size() == 4);
+    CHECK(read.rows[1].folder == merged.folder());
+    CHECK((read.rows[1].stage == merged.number && read.rows[1].parent == before.number));
+    CHECK(read.rows[1].over_parent == 2.0);
+    CHECK((read.rows[2].parent == merged.number && read.rows[2].over_parent == 2.0));
+    CHECK((read.rows[3].folder == "mine" && read.rows[3].stage == after.number));
+    CHECK(read.kernels == std::map<std::string, std::string>{{before.folder(), "of " + before.folder()},
+                                                             {merged.folder(), "of " + merged.formerly},
+                                                             {after.folder(), "of " + after.folder()}});
+}
+
 TEST_CASE("a recording holds what was measured, a line for each row, and nothing that follows from it",
           "[timing]") {
     Results results = sample_results("2026-01-01T00:00:00Z");
@@ -144,7 +176,7 @@ TEST_CASE("a recording holds what was measured, a line for each row, and nothing
     derive(results);
     const std::string text = record_text(results);
     CHECK(text.find("\"rows\": [\n{\"dtype\":\"bf16\",\"features\":{\"pages\":16},\"flops\":40960000,"
-                    "\"folder\":\"00_test\",\"max_error\":0.001,\"parent\":-1,\"regime\":\"train\","
+                    "\"folder\":\"00_naive\",\"max_error\":0.001,\"parent\":-1,\"regime\":\"train\","
                     "\"shape\":[2,4,2,100,200,64],\"shows_here\":true,\"stage\":0,\"timing\":{\"median_ms\":"
                     "1.02792,\"noise\":0.03,\"p20_ms\":1.8,\"p80_ms\":2.2,\"repeats\":12},\"verified\":true},"
                     "\n{") != text.npos);
@@ -351,7 +383,7 @@ TEST_CASE("the default reaches 95% of the fastest stage on every recorded proble
             double fastest = INFINITY;
             for (const Stage& stage : made_ladder()) {
                 const bool may_run =
-                    runs(stage) && !is_ablation(stage.number) && stage.products == Products::of_16_bits;
+                    runs(stage) && !is_experiment(stage) && stage.products == Products::of_16_bits;
                 if (may_run && times.median_ms.contains(stage.folder()))
                     fastest = std::min(fastest, times.median_ms.at(stage.folder()));
             }

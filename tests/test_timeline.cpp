@@ -116,7 +116,7 @@ TEST_CASE("trace: what a block of Hopper does has one time, whatever the order o
 }
 
 TEST_CASE("trace: the tensor units have each of the five products of a gradient as long", "[trace]") {
-    const Stage &by_keys = named("dq_during_dk"), &roles = named("two_roles");
+    const Stage &by_keys = named("issue_order"), &roles = named("two_roles");
     for (const auto& [stage, d] : {std::pair{&by_keys, 128}, std::pair{&roles, 256}}) {
         const Case c = make_case({1, 2, 1, 256, 200, d}, true);
         const auto json = to_json(c, multiprocessors, {trace_of(*stage, c)});

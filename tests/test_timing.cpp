@@ -356,7 +356,7 @@ TEST_CASE("stages of the backward pass are timed on gradients, of an O and L com
     CHECK((near(*results.rows[2].over_parent, 0.8) && !same_problem(results.rows[0], results.rows[1])));
     CHECK(long_name(results.rows[1]).ends_with("bf16 backward"));
     const Stage* forward = last_forward(gpu, {.shape = {.d = 64}});
-    REQUIRE((forward != nullptr && forward->pass == Pass::forward && !is_ablation(forward->number)));
+    REQUIRE((forward != nullptr && forward->pass == Pass::forward && !is_experiment(*forward)));
     CHECK((forward->takes.empty() && forward->products == Products::of_16_bits));
     const Stage* packed = last_forward(gpu, {.shape = {.d = 64}, .features = {.documents = "32,32"}});
     CHECK((packed != nullptr && takes(*packed, Feature::documents)));  // of stages that take windows, too

@@ -107,10 +107,9 @@ Document list() {
                  {"yours", "yours"}});
     int part_before = -1;
     for (const Exercise& e : all) {
-        if (const int part = part_of(e.number); part != part_before) {
-            table.add_heading(title_of_part(part));
-            part_before = part;
-        }
+        const Part part = part_of(stage_of(e));
+        if (part.first != part_before) table.add_heading(part.title);
+        part_before = part.first;
         const Effort effort = effort_of(e);
         Cell yours;
         for (const StudentFolder& folder : folders) {

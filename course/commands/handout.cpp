@@ -33,7 +33,7 @@ Document run(const HandoutOptions& options) {
         if (e.parent < 0) throw BadUsage(fmt::format("{} has no parent to start from", e.folder()));
         request["exercises"].push_back({{"number", e.number},
                                         {"folder", e.folder()},
-                                        {"core", part_of(e.number) == 0},
+                                        {"core", is_core(stage_of(e))},
                                         {"parent", e.parent},
                                         {"change", e.change},
                                         {"complaint", e.complaint},
@@ -47,7 +47,7 @@ Document run(const HandoutOptions& options) {
                                      {"folder", stage.folder()},
                                      {"parent", stage.parent},
                                      {"backward", stage.pass == Pass::backward}});
-    for (const auto& [part, page] : part_pages()) request["pages"].push_back(page);
+    for (const Part& part : parts()) request["pages"].push_back(part.page);
     const auto handout = nlohmann::json::parse(ask_python("course/handout.py", request.dump()));
     if (handout.contains("refused")) throw BadUsage(handout.at("refused"));
     const auto joined = [&](const char* key) {

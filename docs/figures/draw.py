@@ -1850,7 +1850,7 @@ def dq_during_dk(f):
            "multiplied for this warpgroup while its dQ goes to shared memory and is handed to the copy engine. In 51 dK is.")
 
 
-@figure("52-sender", "The sender and one warpgroup: the two named barriers of its buffer of dQ")
+@figure("51-sender", "The sender and one warpgroup: the two named barriers of its buffer of dQ")
 def sender(f):
     left, unit = 72, 29
     time_line(f, left, unit, 6, "warpgroup", "shared",
@@ -1870,23 +1870,23 @@ def sender(f):
            "when its next dQ is complete, most of a tile later, and so seldom waits.")
 
 
-@figure("53-early", "A tile at d = 64 up to dQ in 52 and in 53: a schematic time line of one warpgroup")
-def issue_early(f):
+@figure("51-early", "A tile at d = 64 up to dQ, with dV after dP and before: a schematic time line of one warpgroup")
+def early_dV(f):
     left, unit = 62, 33
     a, b = ("exp a", 2, "pink"), ("exp b", 2, "pink")
-    f.text(0, 14, "52, as the machine code has it", bold=True)
+    f.text(0, 14, "dV after the wait for dP, as the machine code has it", bold=True)
     time_line(f, left, unit, 24, "products", "shared",
               (("S", 2, "shared"), ("dP", 2, "shared"), ("none", 3, None), ("dV", 2, "shared"), ("dQ", 1.5, "shared")))
     time_line(f, left, unit, 48, "threads", "pink",
               (("wait for S", 2, None), a, b, ("dS", 1, "green")))
-    f.text(0, 100, "53", bold=True)
+    f.text(0, 100, "51: dV before it", bold=True)
     time_line(f, left, unit, 110, "products", "shared",
               (("S", 2, "shared"), ("dP", 2, "shared"), ("dV a", 1, "shared"), ("", 1.6, None), ("dV b", 1, "shared"),
                ("dQ", 2, "shared")))
     time_line(f, left, unit, 134, "threads", "pink",
               (("wait for S", 2, None), a, ("dS", 0.6, "green"), b, ("dS", 0.6, "green")))
-    f.note(180, "Schematic, not measured. a and b are the two halves of the queries. 52 multiplies for dV when all of dS has been "
-           "computed. In 53 dV of a starts before the wait for dP, and the exponentials of b run during it.")
+    f.note(180, "Schematic, not measured. a and b are the two halves of the queries. Above, dV waits until all of dS has been "
+           "computed. In 51 dV of a starts before the wait for dP, and the exponentials of b run during it.")
 
 
 @figure("54-order", "The same blocks in two orders: head by head, and the first key tiles of all heads first")
@@ -1894,7 +1894,7 @@ def longest_heads_first(f):
     heads, tiles = 3, 4
     head_by_head = [(h, i) for h in range(heads) for i in range(tiles, 0, -1)]
     longest_first = [(h, i) for i in range(tiles, 0, -1) for h in range(heads)]
-    for y, title, blocks in ((14, "53: head by head", head_by_head), (118, "54: one section of three heads", longest_first)):
+    for y, title, blocks in ((14, "51: head by head", head_by_head), (118, "54: one section of three heads", longest_first)):
         in_order(f, y, title, blocks, 4, 62, 36, "SMs")
     f.note(224, "Three heads (colours) with four key tiles each; under a mask four query tiles see the first one, and one sees "
            "the last. Each block starts on the first free SM. Both orders do 30 units of work on 4 SMs: 8 is the least.")

@@ -15,7 +15,9 @@ def path(sources, problems, problem):
             continue
         for row in other.rows:
             here = problem.row(row.stage)
-            if row.shows_here and here and here.timing and row.stage < 85 and row.stage not in sources.of_8_bits:
+            stage = sources.stages.get(row.stage)
+            is_rung = not stage or not (stage.experiment or stage.eight_bits)
+            if row.shows_here and here and here.timing and is_rung:
                 last = max(last, row.stage)
     rows = []
     row = problem.row(last)

@@ -387,7 +387,7 @@ def main():
     shape = read_shape(given.shape) if given.shape else None
     if listing:
         backward = given.backward or bool(given.regime) and sources.regimes[given.regime]["pass"] == "backward"
-        stages = [stage for stage in sources.stages.values() if stage.backward == backward and not stage.ablation]
+        stages = [stage for stage in sources.stages.values() if stage.backward == backward and not stage.experiment]
     elif given.stages:
         stages = chosen(sources, given.stages)
     else:

@@ -32,4 +32,5 @@ def mutation(sources, *_):
     if not path.exists():
         return NOT_RECORDED
     known = equivalents()
-    return table(COLUMNS, [row_of(row, known)[0] for row in json.loads(path.read_text(encoding="utf-8"))["stages"]])
+    rows = sources.named_today(json.loads(path.read_text(encoding="utf-8"))["stages"])
+    return table(COLUMNS, [row_of(row, known)[0] for row in rows])

@@ -5,17 +5,14 @@ from blocks import NOT_RECORDED, block
 from markdown import table, titled
 from records import label
 
-# What `lab` calls it, as arguments of a call
-ARGUMENTS = {"window": ["window"], "columns": ["columns"], "documents": ["cu_seqlens_q", "cu_seqlens_k"], "tiles": ["tiles"],
-             "dropout": ["dropout_p", "seed"], "lengths": ["seqused"], "pages": ["block_table"], "prefix": ["prefix"]}
-
 
 @block("python-features")
 def features(sources, page, *_):
     """Which arguments one call may have, as stages declare it."""
+    arguments = {row["feature"]: row["arguments"].split() for row in sources.listed["features"]}
     kept = {}
     for stage in sources.stages.values():
-        if stage.takes and "ranks" not in stage.takes:
+        if stage.takes and all(arguments[word] for word in stage.takes):
             kept.setdefault(stage.takes, []).append(stage)
 
     def linked(stages):
@@ -23,7 +20,7 @@ def features(sources, page, *_):
                  f"({', '.join(map(str, stage.head_dims))})" for stage in stages)
         return ", ".join(links) or "no stage"
 
-    rows = [[", ".join(f"`{name}`" for word in takes for name in ARGUMENTS[word]),
+    rows = [[", ".join(f"`{name}`" for word in takes for name in arguments[word]),
              linked(stage for stage in stages if not stage.backward), linked(stage for stage in stages if stage.backward)]
             for takes, stages in kept.items()]
     return table(["arguments of one call", "O by (head dimensions)", "gradients by"], rows)

@@ -1,7 +1,5 @@
 """The ladder by its parts, and the stages of one part."""
 
-from itertools import groupby
-
 from blocks import block
 from markdown import in_words, table, times, without_spans
 from records import ROOT, Problem
@@ -69,13 +67,16 @@ def speedups(sources, results, stages):
 
 
 def numbers_of(sources, stages):
-    """ "00 to 06, 10, 12": neighbours in the ladder together, but not those of two parts"""
-    order, found = {number: k for k, number in enumerate(sources.stages)}, []
-    for _, run in groupby(enumerate(sorted(stages, key=lambda stage: stage.number)),
-                          lambda each: (order[each[1].number] - each[0], each[1].part)):
-        own = [f"{stage.number:02}" for _, stage in run]
-        found.append(", ".join(own) if len(own) < 3 else f"{own[0]} to {own[-1]}")
-    return ", ".join(found)
+    """ "00 to 06, 10, 12": neighbours in the ladder together, but not those of two parts, nor one whose number is not its
+    place"""
+    order, runs, before = {number: k for k, number in enumerate(sources.stages)}, [], None
+    for stage in sorted(stages, key=lambda stage: order[stage.number]):
+        follows = before and order[stage.number] == order[before.number] + 1 and stage.number > before.number
+        if not follows or stage.part != before.part:
+            runs.append([])
+        runs[-1].append(f"{stage.number:02}")
+        before = stage
+    return ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]} to {run[-1]}" for run in runs)
 
 
 def speedups_where_it_shows(results, stage):

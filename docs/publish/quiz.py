@@ -102,8 +102,11 @@ def find(word):
     """The quizzes that a word of the command line names."""
     known, name = parts(), word
     if re.fullmatch(r"[0-9]+", word):
-        name = f"{max(part for part in part_pages() if part <= int(word)):02}s"
-        if not list((ROOT / "stages").glob(f"{int(word):02}_*")):
+        kernel = next((ROOT / "stages").glob(f"{int(word):02}_*/kernel.cu"), None)
+        declared = kernel and re.search(r"[.]part = ([0-9]+)", kernel.read_text(encoding="utf-8"))
+        number = int(declared[1] if declared else word)
+        name = f"{max(part for part in part_pages() if part <= number):02}s"
+        if not kernel:
             raise Failure(f"there is no stage '{word}'; see {lab_command('list')}")
     if name != "all" and name not in known:
         raise Failure(f"there is no quiz '{word}': there are {', '.join(known)} and all; see {lab_command('quiz', '--help')}")

@@ -27,10 +27,11 @@ class Stage:
         self.folder, self.change, self.shows_in = listed["stage"], listed["change"], listed["shows_in"]
         self.number = int(self.folder[:2])
         self.part, self.fingerprint = properties["part"], properties["fingerprint"]
+        self.formerly = properties["formerly"]
         self.parent = int(listed["parent"][:2]) if listed["parent"] else -1
         self.head_dims = [int(d) for d in listed["head_dims"].split(",")]
         self.backward = properties["pass"] == "backward"
-        self.ablation, self.for_order = properties["ablation"], properties["for_order"]
+        self.experiment, self.for_order = properties["experiment"], properties["for_order"]
         self.capability = properties["compute_capability"]  # the only one it runs on, if it is one
         self.takes = tuple(properties["takes"].split())
         self.last_of_part, self.eight_bits = properties["last_of_part"], properties["eight_bits"]
@@ -83,7 +84,7 @@ class Sources:
 
     @cached_property
     def stages(self):
-        """By number."""
+        """By number, in the order in which they are read."""
         properties = {row["stage"]: row for row in self.listed["properties"]}
         found = [Stage(row, properties[row["stage"]]) for row in self.listed["stages"]]
         return {stage.number: stage for stage in found}
@@ -156,12 +157,44 @@ class Sources:
         """None if there is no such file."""
         path = self.folder / f"{name}.json"
         if name not in self.kept:
-            self.kept[name] = records.read(path, kind) if path.exists() else None
+            self.kept[name] = self.of_today(records.read(path, kind)) if path.exists() else None
         return self.kept[name] and records.of_kind(kind, self.kept[name], path)
 
     def need(self, name):
         return self.record(name) or records.read(self.folder / f"{name}.json", "timing")
 
+    @cached_property
+    def called(self):
+        """The stages by the folders that recordings name them by, now and formerly."""
+        return {stage.formerly: stage for stage in self.stages.values() if stage.formerly} | {
+            stage.folder: stage for stage in self.stages.values()}
+
+    def named_today(self, rows):
+        """Rows that name a stage by its folder, without those of stages that are no more."""
+        return [records.Fields(row, stage=self.called[row["stage"]].folder) for row in rows if row["stage"] in self.called]
+
+    def of_today(self, record):
+        """A record as one of the stages of today: a stage that had another name by then has its own, and rows of a stage
+        that is no more are left out. A row whose parent is none of today's is compared with what its stage declares."""
+        if not isinstance(record, records.Fields):
+            return record
+        known, kernels = self.called, record.get("kernels")
+        if record.get("kind") == "verification":
+            return records.Fields(record, **{what: self.named_today(record[what]) for what in ("stages", "errors", "kernels")})
+        if not isinstance(kernels, dict) or "rows" not in record:
+            return record
+        if all(name in known and known[name].folder == name for name in kernels):
+            return record
+        named = {row.stage: known.get(row.folder) for row in record.rows if row.get("folder") in kernels}
+        record["rows"] = [row for row in record.rows if row.get("folder") not in kernels or row.folder in known]
+        for row in record.rows:
+            if row.get("folder") in kernels:
+                stage, parent = known[row.folder], named.get(row.parent)
+                shows_here = row.get("shows_here") if row.folder == stage.folder else row.regime == stage.shows_in
+                row.update(stage=stage.number, folder=stage.folder, shows_here=shows_here,
+                           parent=parent.number if parent else stage.parent)
+        record["kernels"] = records.Fields({known[name].folder: own for name, own in kernels.items() if name in known})
+        return records.derive(record)
     def all_of(self, kind):
         """The recordings of this kind with the names of their files, the newest last."""
         found = [(path.name, self.record(path.stem, None)) for path in sorted(self.folder.glob("*.json"))]

@@ -211,7 +211,7 @@ def headline(sources, *_):
     results = sources.recorded
     if not results:
         return NOT_RECORDED
-    last = max(stage.number for stage in sources.stages.values() if not stage.backward and not stage.ablation
+    last = max(stage.number for stage in sources.stages.values() if not stage.backward and not stage.experiment
                and not sources.decodes(stage.shows_in) and sources.is_plain(stage.shows_in)
                and 128 in stage.head_dims and stage.folder in results.kernels)
     made = sources.label(results, [sources.stage(number) for number in (1, 5, last)])

@@ -53,6 +53,7 @@ class Ladder:
         stages = {}
         listed = self.ask_lab("list")
         properties = {row["stage"]: row for row in listed["properties"]}
+        self.part_of = {folder: f"{row['part']:02}" for folder, row in properties.items()}
         for row in listed["stages"]:
             folder = row["stage"]
             stage = SimpleNamespace(folder=folder, number=folder[:2], parent=stages.get(row["parent"]), children=[],
@@ -68,19 +69,18 @@ class Ladder:
             stage.gpu, table = measured.groups() if measured else ("", "")
             stage.speedups = [float(value) for value in re.findall(r"\*\*([\d.]+)x\*\*", table)]
             stage.commands = [c for c in self.commands if stage.parent or c != "diff"]
-            if stage.parent and not properties[folder]["ablation"]:  # it takes a change away, and nobody climbs to it
+            if stage.parent and not properties[folder]["experiment"]:
                 stage.parent.children.append(stage)
             stages[folder] = stage
         return stages
 
     def find_parts(self):
-        """The parts by the path of their page: stages/10s_decoding.md has the stages from 10 to 19, and
-        85s_several_gpus.md those from 85 to 89."""
+        """The parts by the path of their page, with their stages."""
         parts = {path: SimpleNamespace(page=page, stages=[]) for path, page in sorted(self.pages.by_path.items())
                  if re.fullmatch(r"stages/\d[05]s_\w+\.md", path)}
         firsts = {path[7:9]: part for path, part in parts.items()}
         for stage in self.stages.values():
-            first = stage.number[0] + ("5" if stage.number[0] >= "8" and stage.number[1] >= "5" else "0")
+            first = self.part_of[stage.folder]
             if first not in firsts:
                 raise Failure(f"{stage.folder} belongs to no part: there is no stages/{first}s_....md")
             firsts[first].stages.append(stage)

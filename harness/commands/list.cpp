@@ -197,10 +197,12 @@ Document run(const ListOptions& options) {
     Table properties("properties", "",
                      {{"stage", "stage"},
                       {"part", "first number of its part"},
+                      {"place", "where it is read there"},
+                      {"formerly", "what older recordings call it"},
                       {"fingerprint", "of its kernel's code"},
                       {"pass", "computes"},
                       {"compute_capability", "needs compute capability"},
-                      {"ablation", "takes a change away"},
+                      {"experiment", "tries something out and is no rung"},
                       {"for_order", "exists for the order of its sums"},
                       {"last_of_part", "last of its part"},
                       {"eight_bits", "multiplies in 8 bits"},
@@ -217,10 +219,9 @@ Document run(const ListOptions& options) {
     int part_before = -1;
     for (const Stage& stage : stages()) {
         const Stage* parent = find_stage(stage.parent);
-        if (const int part = part_of(stage.number); part != part_before) {
-            table.add_heading(title_of_part(part));
-            part_before = part;
-        }
+        const Part part = part_of(stage);
+        if (part.first != part_before) table.add_heading(part.title);
+        part_before = part.first;
         table.add_row({Cell(stage.folder(), Tone::strong),
                        parent ? Cell(parent->folder()) : Cell(Value(), "-"), stage.change, stage.shows_in,
                        fmt::format("{}", fmt::join(stage.head_dims, ", ")), "fp16, bf16"});
@@ -236,14 +237,15 @@ Document run(const ListOptions& options) {
         const std::string time_is = recorded_as(timed, stage), profile_is = recorded_as(profiled, stage);
         by_time[time_is].push_back(fmt::format("{:02}", stage.number));
         by_profile[profile_is].push_back(fmt::format("{:02}", stage.number));
-        properties.add_row({stage.folder(), Cell(Value(std::int64_t{part_of(stage.number)}), ""),
-                            kernel_fingerprint(stage.folder()), name(stage.pass),
-                            anywhere ? Cell() : Cell(needed), yes_or_no(is_ablation(stage.number)),
-                            yes_or_no(is_for_order(stage)), yes_or_no(is_last_of_part(stage)),
-                            yes_or_no(stage.products != Products::of_16_bits),
-                            fmt::format("{}", fmt::join(taken, " ")), options_of(counted),
-                            compared != nullptr ? Cell(compared->folder()) : Cell(),
-                            compared != nullptr ? Cell(options_of(problem)) : Cell(), time_is, profile_is});
+        properties.add_row(
+            {stage.folder(), Cell(Value(std::int64_t{part.first}), ""),
+             Cell(Value(std::int64_t{reading_order(stage)[1]}), ""),
+             stage.formerly.empty() ? Cell() : Cell(stage.formerly), kernel_fingerprint(stage.folder()),
+             name(stage.pass), anywhere ? Cell() : Cell(needed), yes_or_no(is_experiment(stage)),
+             yes_or_no(is_for_order(stage)), yes_or_no(is_last_of_part(stage)),
+             yes_or_no(stage.products != Products::of_16_bits), fmt::format("{}", fmt::join(taken, " ")),
+             options_of(counted), compared != nullptr ? Cell(compared->folder()) : Cell(),
+             compared != nullptr ? Cell(options_of(problem)) : Cell(), time_is, profile_is});
     }
     Table families("regimes", "",
                    {{"regime", "regime"},
@@ -256,9 +258,17 @@ Document run(const ListOptions& options) {
                           yes_or_no(is_decoding(regime.name)),
                           fmt::format("{}", fmt::join(options_of(regime.problems[0].features), " "))});
     }
+    Table features("features", "",
+                   {{"feature", "feature"}, {"option", "option"}, {"arguments", "of a call in Python"}});
+    for (const FeatureInfo& info : all_features()) {
+        std::vector<std::string> arguments;
+        for (const CallArgument& argument : info.arguments)
+            if (!argument.is_part) arguments.emplace_back(argument.name);
+        features.add_row({info.word(), info.option, fmt::format("{}", fmt::join(arguments, " "))});
+    }
     Document document;
     document.tables = {table};
-    document.data_tables = {properties, families};
+    document.data_tables = {properties, families, features};
     if (!of_gradients.empty()) {
         document.notes.push_back(fmt::format("These compute the backward pass, dQ, dK and dV: {}.",
                                              fmt::join(of_gradients, ", ")));

@@ -228,9 +228,9 @@ const Stage* last_forward(const Device& device, const Case& c) {
     forward.pass = Pass::forward;
     const Stage* last = nullptr;
     for (const Stage& stage : stages()) {
-        if (stage.pass != Pass::forward || is_ablation(stage.number) ||
-            stage.products != Products::of_16_bits || !stage.has_head_dim(c.shape.d) ||
-            !why_not_taken(stage, forward).empty() || !device.why_not(stage).empty())
+        if (stage.pass != Pass::forward || is_experiment(stage) || stage.products != Products::of_16_bits ||
+            !stage.has_head_dim(c.shape.d) || !why_not_taken(stage, forward).empty() ||
+            !device.why_not(stage).empty())
             continue;
         // One made for this problem, and not for one with more features
         if (last == nullptr || stage.takes.size() <= last->takes.size()) last = &stage;

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <random>
 
+#include "harness/features/checks.h"
 #include "harness/features/feature.h"
 #include "harness/features/patterns.h"
+#include "harness/problem/shape.h"
 
 namespace ladder {
 namespace {
@@ -207,6 +209,21 @@ void put_columns(Case& c, const std::string& pattern) {
     c.features.columns = pattern;
 }
 
+/// (B, heads, Nk, bounds), each bound a row or Nq.
+void take_columns(const Given& given, Problem& p, Features& f) {
+    const Array& columns = *given.array("columns");
+    const auto& axes = columns.axes;
+    const Axes& Q = given.Q;
+    if (axes.size() != 4 || axes[0] != Q[0] || axes[1] < 1 || Q[1] % axes[1] != 0 || axes[2] != given.Nk ||
+        (axes[3] != 1 && axes[3] != 2 && axes[3] != 4)) {
+        refuse("columns", "they are {}; expected ({}, a divisor of {} heads, {}, 1, 2 or 4 bounds)",
+               axes_text(axes), Q[0], Q[1], given.Nk);
+    }
+    require_range("columns", given.readable("columns"), "a bound", Q[2]);
+    p.columns = {columns.integers(), static_cast<int>(axes[1]), static_cast<int>(axes[3])};
+    f.columns = given_numbers;
+}
+
 }  // namespace
 
 FeatureInfo columns_feature() {
@@ -231,6 +248,8 @@ FeatureInfo columns_feature() {
         for (const auto& [begin, end] : hidden_rows(c, 0, 0))
             features["columns"].push_back({begin[0], end[0], begin[1], end[1]});
     };
+    info.arguments = {{"columns", CallArgument::Kind::int32, "column bounds"}};
+    info.take = take_columns;
     info.put_on_diagonal = [](int, std::size_t, Case& c) { c.features.columns = "random"; };
     info.put_small = [](Case& c) {  // gradients are counted without them
         if (c.pass == Pass::forward) c.features.columns = "documents";

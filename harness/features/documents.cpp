@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <string_view>
 
 #include "harness/base/numbers.h"
+#include "harness/features/checks.h"
 #include "harness/features/feature.h"
 #include "harness/features/work.h"
+#include "harness/problem/shape.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -185,6 +188,34 @@ void pack_two(Case& c) {
     c.features.documents = fmt::format("{}x{},{}x{}", rows, keys, c.shape.Nq - rows, c.shape.Nk - keys);
 }
 
+/// Where documents of N rows or keys begin: 0, numbers that do not fall, N.
+const int* bounds_of(const Given& given, const char* name, const char* what, std::int64_t N) {
+    const Array& numbers = *given.array(name);
+    if (numbers.axes.size() != 1 || numbers.axes[0] < 2 || numbers.axes[0] > INT_MAX)
+        refuse(name, "they are {}; expected (documents + 1)", axes_text(numbers.axes));
+    const auto begin = given.readable(name);
+    if (!begin.empty()) {
+        if (begin.front() != 0) refuse(name, "the first is {}; expected 0", begin.front());
+        if (begin.back() != N) refuse(name, "the last is {}; expected {} = {}", begin.back(), what, N);
+        require_ascent(name, begin, "length is negative");
+    }
+    return numbers.integers();
+}
+
+/// Without keys the rows are both.
+void take_documents(const Given& given, Problem& p, Features& f) {
+    const Array* rows = given.array("cu_seqlens_q");
+    if (rows == nullptr) refuse("cu_seqlens_k", "they are given without cu_seqlens_q");
+    if (given.Q[0] != 1)
+        refuse("cu_seqlens_q", "documents are packed in one sequence: B must be 1, and is {}", given.Q[0]);
+    const char* const keys = given.has("cu_seqlens_k") ? "cu_seqlens_k" : "cu_seqlens_q";
+    p.documents.rows = bounds_of(given, "cu_seqlens_q", "Nq", given.Q[2]);
+    p.documents.keys = bounds_of(given, keys, "Nk", given.Nk);
+    require_axes("cu_seqlens_k", *given.array(keys), rows->axes);
+    p.documents.count = static_cast<int>(rows->axes[0] - 1);
+    f.documents = given_numbers;
+}
+
 }  // namespace
 
 FeatureInfo documents_feature() {
@@ -207,6 +238,9 @@ FeatureInfo documents_feature() {
     info.tell_peers = [](const Case& c, nlohmann::json& features) {
         features["documents"] = document_bounds(c);
     };
+    info.arguments = {{"cu_seqlens_q", CallArgument::Kind::int32, "rows of documents"},
+                      {"cu_seqlens_k", CallArgument::Kind::int32, "keys of documents"}};
+    info.take = take_documents;
     info.sets_sizes = true;
     info.depends_on_row = true;
     info.draw = pack_at_random;

@@ -58,6 +58,15 @@ FeatureInfo dropout_feature() {
     info.tell_peers = [](const Case& c, nlohmann::json& features) {
         features["dropout"] = share_of(c.features.dropout);
     };
+    info.arguments = {{"dropout_p", CallArgument::Kind::real}, {"seed", CallArgument::Kind::integer}};
+    info.take = [](const Given& given, Problem& p, Features& f) {
+        const double share = given.real("dropout_p");
+        if (share == 0) return;
+        if (!(share >= 1.0 / 256 && share <= 255.0 / 256))
+            throw BadUsage(fmt::format("dropout_p is {}; expected 0, or 1/256 to 255/256", share));
+        p.dropout = f.dropout = {256 - static_cast<int>(std::lround(share * 256)),
+                                 static_cast<std::uint64_t>(given.integer("seed"))};
+    };
     info.depends_on_row = true;
     info.draw = draw_dropout;
     info.vary = vary_dropout;

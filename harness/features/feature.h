@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "harness/base/numbers.h"
+#include "harness/features/given.h"
 #include "harness/ladder/declaration.h"
 #include "harness/problem/case.h"
 #include "reference/mask.h"
@@ -62,6 +63,15 @@ struct FeatureInfo {
     /// Of so many keys of all requests, those that a kernel has to read.
     double (*keys)(const Case&, double keys) = nullptr;
     void (*tell_peers)(const Case&, nlohmann::json& features) = nullptr;
+
+    // In a call in Python
+
+    std::vector<CallArgument> arguments = {};
+    /// Puts what is given of these into the problem, and into the features what a stage has to take. Throws
+    /// BadUsage. Asked if any of them is given, in the order of the list.
+    void (*take)(const Given&, Problem&, Features&) = nullptr;
+    /// The Nk of the problem, where it is not the one of K; asked before take().
+    std::int64_t (*keys_of_request)(const Given&) = nullptr;
 
     // Cases that have it
 

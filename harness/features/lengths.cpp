@@ -8,6 +8,7 @@
 
 #include "harness/base/numbers.h"
 #include "harness/features/cache.h"
+#include "harness/features/checks.h"
 #include "harness/features/feature.h"
 #include "harness/features/features.h"
 #include "harness/features/work.h"
@@ -148,6 +149,14 @@ FeatureInfo lengths_feature() {
     info.tell_peers = [](const Case& c, nlohmann::json& features) { features["lengths"] = lengths_of(c); };
     info.draw = draw_lengths;
     info.put_ordinary = [](Case& c) { c.features.lengths = std::to_string(c.shape.Nk); };
+    info.arguments = {{"seqused", CallArgument::Kind::int32, "lengths", "B"}};
+    info.take = [](const Given& given, Problem& p, Features& f) {
+        const Array& lengths = *given.array("seqused");
+        require_axes("seqused", lengths, {given.Q[0]});
+        require_range("seqused", given.readable("seqused"), "a length", given.Nk);
+        p.lengths = lengths.integers();
+        f.lengths = given_numbers;
+    };
     info.corners = length_corners;
     info.put_small = put_small_requests;
     info.fit = fit_lengths;

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <bit>
+#include <climits>
 #include <iterator>
 #include <numeric>
 #include <utility>
 
 #include "harness/base/numbers.h"
 #include "harness/features/cache.h"
+#include "harness/features/checks.h"
 #include "harness/features/feature.h"
+#include "harness/problem/shape.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -85,6 +88,32 @@ std::vector<Case> page_corners(const Stage&, int d, const Tiling&) {
             {.shape = {2, 2, 2, 1, 70, d}, .features = {.lengths = "70,3", .page_size = 4096}}};
 }
 
+std::int64_t keys_in_pages(const Given& given) {
+    const auto& axes = given.array("block_table")->axes;
+    const std::int64_t size = given.K[2];
+    if (axes.size() != 2 || axes[0] != given.Q[0] || axes[1] < 1)
+        refuse("block_table", "it is {}; expected ({}, pages of a request)", axes_text(axes), given.Q[0]);
+    if (size > 1 << 16 || !std::has_single_bit(static_cast<std::uint64_t>(size)))
+        refuse("block_table", "a page has {} keys; expected a power of two up to 65536", size);
+    if (axes[1] > INT_MAX / size) refuse("block_table", "{} pages are too many", axes[1]);
+    return axes[1] * size;
+}
+
+/// Of a request's entries, those that its keys need. If its length is on a GPU nothing says which these are.
+void take_pages(const Given& given, Problem& p, Features& f) {
+    const Array &table = *given.array("block_table"), *lengths = given.array("seqused");
+    const auto pages = given.readable("block_table"), keys = given.readable("seqused");
+    const auto of_request = static_cast<std::size_t>(table.axes[1]);
+    p.block_table = table.integers();
+    p.page_size = f.page_size = static_cast<int>(given.K[2]);
+    if (lengths != nullptr && !lengths->on_host) return;
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+        const std::size_t first_key = i % of_request * p.page_size;
+        if (keys.empty() || first_key < static_cast<std::size_t>(keys[i / of_request]))
+            require_range("block_table", pages.subspan(i, 1), "a page", given.K[0] - 1);
+    }
+}
+
 }  // namespace
 
 FeatureInfo pages_feature() {
@@ -102,6 +131,9 @@ FeatureInfo pages_feature() {
     info.tell_peers = [](const Case& c, nlohmann::json& features) {
         features["page_size"] = c.features.page_size;
     };
+    info.arguments = {{"block_table", CallArgument::Kind::int32, "block table"}};
+    info.keys_of_request = keys_in_pages;
+    info.take = take_pages;
     info.draw = draw_pages;
     info.corners = page_corners;
     info.put_small = [](Case& c) { c.features.page_size = 16; };

@@ -7,6 +7,7 @@
 
 #include "harness/base/numbers.h"
 #include "harness/features/cache.h"
+#include "harness/features/checks.h"
 #include "harness/features/feature.h"
 #include "stages/errors.h"
 
@@ -92,6 +93,29 @@ void fit_prefix(Case& c) {
     if (c.features.prefix != 0) c.features.prefix = std::min(c.features.prefix, longest_prefix(c));
 }
 
+/// Whole pages that every row sees; of lengths and pages that are on a GPU nothing is known.
+void take_prefix(const Given& given, Problem& p, Features& f) {
+    const std::int64_t prefix = given.integer("prefix"), size = p.page_size;
+    if (prefix == 0) return;
+    if (size == 0) refuse("prefix", "it needs pages: block_table");
+    if (prefix < 0 || prefix % size != 0)
+        refuse("prefix", "{} keys are not so many pages of {}", prefix, size);
+    std::int64_t keys = given.Nk;
+    for (const int length : given.readable("seqused")) keys = std::min<std::int64_t>(keys, length);
+    if (given.causal) keys -= given.Q[2] - 1;
+    if (prefix > keys)
+        refuse("prefix", "each row must see its {} keys; one sees {}", prefix,
+               std::max<std::int64_t>(keys, 0));
+    const auto table = given.readable("block_table");
+    const auto pages = static_cast<std::size_t>(given.Nk / size),
+               shared = static_cast<std::size_t>(prefix / size);
+    for (std::size_t i = pages; i < table.size(); ++i) {
+        if (const std::size_t page = i % pages; page < shared && table[i] != table[page])
+            refuse("prefix", "request {} has its page {} elsewhere than request 0", i / pages, page);
+    }
+    p.prefix = f.prefix = static_cast<int>(prefix);
+}
+
 }  // namespace
 
 FeatureInfo prefix_feature() {
@@ -103,6 +127,8 @@ FeatureInfo prefix_feature() {
     info.keys = [](const Case& c, double keys) { return keys - (c.shape.B - 1.0) * c.features.prefix; };
     info.tell_peers = [](const Case& c, nlohmann::json& features) { features["prefix"] = c.features.prefix; };
     info.draw = draw_prefix;
+    info.arguments = {{"prefix", CallArgument::Kind::integer}};
+    info.take = take_prefix;
     info.corners = prefix_corners;
     info.put_small = [](Case& c) {
         c.features.lengths = "1100,2048,1300,1900";

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <random>
 
+#include "harness/features/checks.h"
 #include "harness/features/feature.h"
 #include "harness/features/patterns.h"
+#include "harness/problem/shape.h"
 #include "stages/errors.h"
 
 namespace ladder {
@@ -220,6 +223,81 @@ void require_no_other_mask(const Case& c) {
         throw BadUsage("tile lists are the whole mask: they do not go with another one");
 }
 
+/// Lists for `count` query tiles: where each begins, and key tiles that ascend and end at Nk keys at most.
+TileList take_list(const Given& given, const char* name, const char* of_first, std::int64_t count) {
+    const Array &first = *given.array(of_first), &tiles = *given.array(name);
+    require_axes(name, first, {count + 1});
+    if (tiles.axes.size() != 1) refuse(name, "its tiles are {}; expected one axis", axes_text(tiles.axes));
+    const auto begin = given.readable(of_first), listed = given.readable(name);
+    if (first.on_host && tiles.on_host) {
+        if (begin.front() != 0 || begin.back() != tiles.axes[0])
+            refuse(name, "the lists are from {} to {}; expected 0 to {}", begin.front(), begin.back(),
+                   tiles.axes[0]);
+        require_ascent(name, begin, "list has a negative length");
+        for (std::size_t r = 0; r + 1 < begin.size(); ++r) {
+            for (int k = begin[r], least = 0; k < begin[r + 1]; least = listed[k++] + 1) {
+                if (listed[k] < least || std::int64_t{listed[k]} * tile_side >= given.Nk)
+                    refuse(name, "query tile {} has key tile {}; expected {} to {}", r, listed[k], least,
+                           (given.Nk - 1) / tile_side);
+            }
+        }
+    }
+    return {first.integers(), tiles.integers()};
+}
+
+/// That no query tile has a key tile in both lists, and that no row sees a key past Nk.
+void require_one_mask(const Given& given) {
+    const auto first = given.readable("full_first"), full = given.readable("full_tiles"),
+               partial_first = given.readable("partial_first"), partial = given.readable("partial_tiles"),
+               bits = given.readable("bits");
+    for (std::size_t r = 0; r + 1 < first.size(); ++r) {
+        for (int k = first[r]; k < first[r + 1]; ++k) {
+            if ((std::int64_t{full[k]} + 1) * tile_side > given.Nk)
+                refuse("full_tiles", "tile {} ends past Nk = {}: it must be a partial one", full[k],
+                       given.Nk);
+            if (const auto own = partial.subspan(partial_first[r], partial_first[r + 1] - partial_first[r]);
+                std::binary_search(own.begin(), own.end(), full[k]))
+                refuse("full_tiles", "query tile {} has key tile {} in both lists", r, full[k]);
+        }
+    }
+    for (std::size_t k = 0; k < bits.size(); ++k) {
+        const std::int64_t keys =
+            given.Nk - std::int64_t{partial[k / 128]} * tile_side - static_cast<int>(k % 2) * 32;  // of 32
+        if (keys < 32 && static_cast<unsigned>(bits[k]) >> std::max<std::int64_t>(keys, 0) != 0)
+            refuse("bits", "row {} of partial tile {} sees a key past Nk = {}", k / 2 % 64, k / 128,
+                   given.Nk);
+    }
+}
+
+void take_tiles(const Given& given, Problem& p, Features& f) {
+    const auto axes = given.list("tiles");
+    const auto parts = {"full_first", "full_tiles", "partial_first", "partial_tiles", "bits"};
+    for (const char* part : parts) {
+        if (axes.size() != 4 || !given.has(part))
+            refuse("tiles", "expected 4 axes and the arrays {}", fmt::join(parts, ", "));
+    }
+    const Axes& Q = given.Q;
+    if (given.causal || f.window != Window() || !f.columns.empty() || !f.documents.empty())
+        refuse("tiles", "lists of tiles are the whole mask: they do not go with another one");
+    if ((axes[0] != 1 && axes[0] != Q[0]) || axes[1] < 1 || Q[1] % axes[1] != 0 || axes[2] != Q[2] ||
+        axes[3] != given.Nk) {
+        refuse("tiles", "they are of {}; expected ({}{}, a divisor of {} heads, {}, {})", axes_text(axes),
+               Q[0] == 1 ? "" : "1 or ", Q[0], Q[1], Q[2], given.Nk);
+    }
+    const std::int64_t lists = axes[0] * axes[1] * ((Q[2] + tile_side - 1) / tile_side);
+    p.tiles.full = take_list(given, "full_tiles", "full_first", lists);
+    p.tiles.partial = take_list(given, "partial_tiles", "partial_first", lists);
+    const Array& bits = *given.array("bits");
+    require_axes("bits", bits, {given.array("partial_tiles")->axes[0], tile_side, 2});
+    if (bits.data % 8 != 0) refuse("bits", "they must begin at a multiple of 8 bytes");
+    if (std::all_of(parts.begin(), parts.end(), [&](const char* part) { return given.array(part)->on_host; }))
+        require_one_mask(given);
+    p.tiles.bits = reinterpret_cast<const std::uint64_t*>(bits.data);
+    p.tiles.batches = static_cast<int>(axes[0]);
+    p.tiles.heads = static_cast<int>(axes[1]);
+    f.tiles = given_numbers;
+}
+
 }  // namespace
 
 FeatureInfo tiles_feature() {
@@ -236,6 +314,14 @@ FeatureInfo tiles_feature() {
     info.mask = [](const Case& c, int b, int h, reference::Mask& mask) { mask.tiles = tiles_of(c, b, h); };
     info.visible_scores = scores_of_tiles;
     info.tell_peers = tell_peers_tiles;
+    info.arguments = {{"tiles", CallArgument::Kind::integer}};
+    info.take = take_tiles;
+    for (const auto& [name, array] : {std::pair("full_first", "first tiles of lists"),
+                                      {"full_tiles", "tiles of lists"},
+                                      {"partial_first", "first tiles of lists"},
+                                      {"partial_tiles", "tiles of lists"},
+                                      {"bits", "bits of tiles"}})
+        info.arguments.push_back({name, CallArgument::Kind::int32, array, "", true});
     info.put_on_diagonal = [](int, std::size_t k, Case& c) {
         put_tiles(c, tile_patterns()[k % tile_patterns().size()].name);
     };

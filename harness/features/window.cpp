@@ -87,6 +87,13 @@ FeatureInfo window_feature() {
     info.tell_peers = [](const Case& c, nlohmann::json& features) {
         features["window"] = {c.features.window.left, c.features.window.right};
     };
+    info.arguments = {{"window", CallArgument::Kind::integer}};
+    info.take = [](const Given& given, Problem& p, Features& f) {
+        const auto sides = given.list("window");
+        if (sides.size() != 2)
+            throw BadUsage(fmt::format("window has {} numbers; expected left and right", sides.size()));
+        p.window = f.window = {static_cast<int>(sides[0]), static_cast<int>(sides[1])};
+    };
     info.depends_on_row = true;
     info.draw = draw_window;
     info.vary = vary_window;

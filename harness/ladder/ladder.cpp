@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <regex>
 
 #include "harness/base/built.h"
 #include "harness/base/file.h"
@@ -35,12 +36,34 @@ std::vector<Stage> read_stages() {
         if (first >= '0' && first <= '9' && fs::exists(kernel)) found.push_back(read_declaration(kernel));
     }
     if (error) throw CannotRun(fmt::format("cannot list {}: {}", stages_folder().string(), error.message()));
-    std::sort(found.begin(), found.end(), [](const Stage& a, const Stage& b) { return a.number < b.number; });
-    const auto twice = std::adjacent_find(
-        found.begin(), found.end(), [](const Stage& a, const Stage& b) { return a.number == b.number; });
+    std::ranges::sort(found, {}, &Stage::number);
+    const auto twice = std::ranges::adjacent_find(found, {}, &Stage::number);
     if (twice != found.end())
         throw CheckFailed(
             fmt::format("{} and {} declare the same number", twice->source, (twice + 1)->source));
+    std::ranges::sort(found, {}, reading_order);
+    return found;
+}
+
+std::vector<Part> read_parts() {
+    static const std::regex says("\n<!-- part: (?:at most ([0-9]+) lines|(experiments)) -->\n$");
+    std::vector<Part> found;
+    for (const auto& entry : fs::directory_iterator(stages_folder())) {
+        const std::string name = entry.path().filename().string();
+        if (name.find("s_") != 2 || name.find_first_not_of("0123456789") != 2 || !name.ends_with(".md"))
+            continue;
+        const std::string text = read_file(entry.path());
+        Part& part = found.emplace_back();
+        part.first = std::stoi(name);
+        part.page = name;
+        part.title = text.substr(2, text.find('\n') - 2);
+        const std::string end = text.substr(text.rfind("\n\n") + 1);
+        if (std::smatch said; std::regex_match(end, said, says)) {
+            if (said[1].matched) part.most_lines = std::stoi(said[1]);
+            part.experiments = said[2].matched;
+        }
+    }
+    std::ranges::sort(found, {}, &Part::first);
     return found;
 }
 
@@ -87,6 +110,13 @@ const Stage* find_stage(int number) {
     return nullptr;
 }
 
+const Stage* stage_called(const std::string& folder) {
+    const auto is_now = [&](const Stage& stage) { return stage.folder() == folder; };
+    auto found = std::ranges::find_if(stages(), is_now);
+    if (found == stages().end()) found = std::ranges::find(stages(), folder, &Stage::formerly);
+    return found != stages().end() ? &*found : nullptr;
+}
+
 const Stage* parent_at(const Stage& stage, int d) {
     const Stage* parent = find_stage(stage.parent);
     while (parent != nullptr && !parent->has_head_dim(d)) parent = find_stage(parent->parent);
@@ -101,16 +131,29 @@ const Stage& stage_in(const fs::path& folder) {
     throw BadUsage(fmt::format("there is no stage {}", name.string()));
 }
 
-int part_of(int number) {
-    return number < 80 ? number / 10 * 10 : number / 5 * 5;
+const std::vector<Part>& parts() {
+    static const std::vector<Part> all = read_parts();
+    return all;
+}
+
+Part part_of(const Stage& stage) {
+    const int number = stage.part >= 0 ? stage.part : stage.number;
+    const auto after = std::ranges::upper_bound(parts(), number, {}, &Part::first);
+    if (after != parts().begin()) return *(after - 1);
+    const int tens = number / 10 * 10;
+    return {.first = tens, .page = {}, .title = fmt::format("{:02}s", tens)};
+}
+
+std::array<int, 3> reading_order(const Stage& stage) {
+    return {part_of(stage).first, stage.place >= 0 ? stage.place : stage.number, stage.number};
 }
 
 bool is_core(const Stage& stage) {
-    return part_of(stage.number) == 0;
+    return part_of(stage).first == 0;
 }
 
-bool is_ablation(int number) {
-    return part_of(number) == 90;
+bool is_experiment(const Stage& stage) {
+    return part_of(stage).experiments;
 }
 
 bool is_for_order(const Stage& stage, const std::vector<Stage>& ladder) {
@@ -122,30 +165,12 @@ bool is_for_order(const Stage& stage, const std::vector<Stage>& ladder) {
 bool is_last_of_part(const Stage& stage) {
     const auto is_last_at = [&](int d) {
         return std::none_of(stages().begin(), stages().end(), [&](const Stage& other) {
-            return part_of(other.number) == part_of(stage.number) && other.number > stage.number &&
-                   other.has_head_dim(d) && !is_for_order(other);
+            const auto own = reading_order(stage), its = reading_order(other);
+            return its[0] == own[0] && its > own && other.has_head_dim(d) && !is_for_order(other);
         });
     };
-    return !is_ablation(stage.number) && !is_for_order(stage) && stage.chunks == 0 &&
+    return !is_experiment(stage) && !is_for_order(stage) && stage.chunks == 0 &&
            std::any_of(stage.head_dims.begin(), stage.head_dims.end(), is_last_at);
-}
-
-std::map<int, fs::path> part_pages() {
-    std::map<int, fs::path> pages;
-    for (const auto& entry : fs::directory_iterator(stages_folder())) {
-        const std::string name = entry.path().filename().string();
-        const bool is_page = name.find("s_") == 2 && entry.path().extension() == ".md";
-        if (is_page && name.find_first_not_of("0123456789") == 2) pages[std::stoi(name)] = name;
-    }
-    return pages;
-}
-
-std::string title_of_part(int part) {
-    const auto pages = part_pages();
-    const auto page = pages.find(part);
-    if (page == pages.end()) return fmt::format("{:02}s", part);
-    const std::string text = read_file(stages_folder() / page->second);
-    return text.substr(2, text.find('\n') - 2);
 }
 
 std::vector<const Stage*> with_parents(const std::vector<const Stage*>& stages) {

@@ -75,12 +75,12 @@ DefaultStages::DefaultStages(const std::vector<RecordedTimes>& recorded,
                              const std::function<bool(const Stage&)>& runs,
                              const std::vector<Stage>& ladder) {
     for (const Stage& stage : ladder) {
-        if (is_ablation(stage.number) || stage.products != Products::of_16_bits || !runs(stage)) continue;
+        if (is_experiment(stage) || stage.products != Products::of_16_bits || !runs(stage)) continue;
         (stage.takes.empty() ? candidates_ : with_features_).push_back(&stage);
     }
     const auto preferred = [&](const Stage* a, const Stage* b) {
-        return std::tuple(!is_for_order(*a, ladder), b->takes.size(), a->number) >
-               std::tuple(!is_for_order(*b, ladder), a->takes.size(), b->number);
+        return std::tuple(!is_for_order(*a, ladder), b->takes.size(), reading_order(*a)) >
+               std::tuple(!is_for_order(*b, ladder), a->takes.size(), reading_order(*b));
     };
     std::stable_sort(candidates_.begin(), candidates_.end(), preferred);
     std::stable_sort(with_features_.begin(), with_features_.end(), preferred);

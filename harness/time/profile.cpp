@@ -28,6 +28,7 @@ void from_json(const nlohmann::json& json, Profile& profile) {
     get_record(json, profile);
     json.at("profiler").get_to(profile.profiler);
     get_rows(json.at("rows"), profile.rows);
+    rename_stages(profile.rows, profile.kernels);
 }
 
 TimedCase profiled_case(DType dtype, const std::string& regime) {

@@ -6,8 +6,12 @@
 
 #include <exception>
 #include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "harness/features/features.h"
+#include "harness/ladder/ladder.h"
 #include "harness/problem/json.h"
 #include "harness/time/results.h"
 #include "stages/errors.h"
@@ -56,6 +60,33 @@ void get_rows(const nlohmann::json& json, std::vector<Row>& rows) {
         row.pass = written.value("pass", "") == name(Pass::backward) ? Pass::backward : Pass::forward;
         row.features = features_in(written.value("features", nlohmann::json::object()));
     }
+}
+
+/// Makes rows of those of today's stages: a stage that had another name by then has its own, and rows of a
+/// stage that is no more are left out. A row whose parent is none of today's gets the one of its stage. Rows
+/// of what a recording knows no kernel of, as a student's stage, stay as they are.
+template <class Row>
+void rename_stages(std::vector<Row>& rows, std::map<std::string, std::string>& kernels) {
+    std::map<std::string, const Stage*> today;
+    for (const auto& [folder, fingerprint] : kernels) today[folder] = stage_called(folder);
+    std::map<int, const Stage*> by_number;
+    for (const Row& row : rows)
+        if (today.contains(row.folder)) by_number[row.stage] = today[row.folder];
+    std::erase_if(rows,
+                  [&](const Row& row) { return today.contains(row.folder) && today[row.folder] == nullptr; });
+    for (Row& row : rows) {
+        if (!today.contains(row.folder)) continue;
+        const Stage &stage = *today[row.folder], *parent = by_number[row.parent];
+        if (parent == nullptr) parent = parent_at(stage, row.shape.d);
+        if (row.folder != stage.folder()) row.shows_here = row.regime == stage.shows_in;
+        row.stage = stage.number;
+        row.folder = stage.folder();
+        row.parent = parent != nullptr ? parent->number : -1;
+    }
+    std::map<std::string, std::string> renamed;
+    for (const auto& [folder, stage] : today)
+        if (stage != nullptr) renamed[stage->folder()] = kernels[folder];
+    kernels = std::move(renamed);
 }
 
 /// Whether it is a record of that kind.

@@ -58,6 +58,7 @@ void from_json(const nlohmann::json& json, Results& results) {
     json.at("libraries").get_to(results.libraries);
     get_rows(json.at("rows"), results.rows);
     get_rows(json.at("peers"), results.peers);
+    rename_stages(results.rows, results.kernels);
     derive(results);
 }
 

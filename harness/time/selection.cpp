@@ -44,7 +44,7 @@ bool Selection::takes_part(const Stage& stage, const ProblemLabel& problem) cons
     if (named) return stage.has_head_dim(problem.shape.d) || std::any_of(shown.begin(), shown.end(), is_it);
     if (!stage.has_head_dim(problem.shape.d)) return false;
     if (is_core(stage)) return !first_table || is_seen_in(stage, problem.regime);
-    const auto part = parts.find({part_of(stage.number), counts_bytes(problem.shape)});
+    const auto part = parts.find({part_of(stage).first, counts_bytes(problem.shape)});
     if (part == parts.end()) return false;
     const Stage* its_default = part->second.find(problem);
     return its_default != nullptr && is_it(its_default);
@@ -104,7 +104,7 @@ Selection select_timed(const std::vector<const Stage*>& named, bool whole, const
         // A stage whose change shows in a sweep alone is for that one.
         const auto is_of_part = [&](const Stage& stage) {
             const Regime* known = regime_named(stage.shows_in);
-            return !is_core(stage) && !is_ablation(stage.number) && known != nullptr &&
+            return !is_core(stage) && !is_experiment(stage) && known != nullptr &&
                    (!known->sweep || shows_in(stage, regime)) && stage.products == Products::of_16_bits &&
                    runs && runs(stage);
         };
@@ -112,12 +112,12 @@ Selection select_timed(const std::vector<const Stage*>& named, bool whole, const
         for (const Stage& stage : stages()) {
             if (whole || is_core(stage)) selection.shown.push_back(&stage);
             if (whole || is_core(stage) || is_of_part(stage)) selection.stages.push_back(&stage);
-            if (!whole && is_of_part(stage)) parts.insert(part_of(stage.number));
+            if (!whole && is_of_part(stage)) parts.insert(part_of(stage).first);
         }
         for (const int part : parts) {
             for (const bool bytes : {false, true}) {
                 selection.parts.try_emplace({part, bytes}, recorded_times(), [&](const Stage& stage) {
-                    return part_of(stage.number) == part && is_of_part(stage) &&
+                    return part_of(stage).first == part && is_of_part(stage) &&
                            (stage.pass == Pass::backward || is_decoding(stage.shows_in) == bytes);
                 });
             }

@@ -199,7 +199,8 @@ def dropout_mask(shape: Sequence[int], dropout_p: float, seed: int) -> Any:
     if len(axes) != 4 or min(axes) < 1:
         raise ValueError(f"shape is {shape!r}; expected (B, H, Nq, Nk)")
     kept = numpy.empty(axes, bool)
-    _core.dropout_mask(axes, *_arguments.dropout_of(dropout_p, seed), kept.ctypes.data)
+    causal, _, *given = _arguments.given({"dropout_p": dropout_p, "seed": seed})
+    _core.dropout_mask(axes, _core.mask_of(axes, axes, causal, [], *given), kept.ctypes.data)
     return kept
 
 
@@ -214,10 +215,9 @@ def default_stage(shape: Sequence[int], *, causal: bool = False, window: Optiona
     were timed on the nearest recorded problem, the last rung that is as fast as any (stages/fastest.json of the sources);
     with a window or other features, which are verify()'s, the last rung of those that take them and little else.
     """
-    B, H, Hkv, Nq, Nk, d = (_arguments.whole("a size", size) for size in _arguments.sizes(shape))
-    Q, K = (B, H, Nq, d), (B, Hkv, Nk, d)
-    mask = _arguments.Features(**features).mask(causal, window, Q, K)
-    return _core.default_stage(not _arguments.flag("backward", backward), Q, K, mask, _arguments.backend_of(backend))
+    sizes = [_arguments.whole("a size", size) for size in _arguments.sizes(shape)]
+    options = " ".join(_arguments.options(causal, window, **features))
+    return _core.default_stage(not _arguments.flag("backward", backward), sizes, options, _arguments.backend_of(backend))
 
 
 def prepare(words: Union[StageName, Sequence[StageName]] = "all", backend: str = "cpu") -> None:
@@ -271,7 +271,7 @@ class _Call:
             backend = "gpu"
         elif backend == "gpu":
             raise ValueError("backend is 'gpu' and Q is in the CPU's memory")
-        self.mask = at.mask(**mask)
+        self.mask = at.mask(mask)
         Q, K, V = (at.places[name][1] for name in tensors)
         self.axes = Q, self.mask.keys(Q, K), self.mask.keys(Q, V)
         stage = None if stage is None else str(stage)

@@ -3,8 +3,25 @@
 import operator
 import sys
 from numbers import Integral, Real
+from typing import NamedTuple
 
 from . import _core
+
+
+class Argument(NamedTuple):
+    """One that a feature brings to a call, as its file in harness/features declares it."""
+
+    kind: str  #: of arrays "int32" or "float32"; of numbers "integer" or "real"
+    axes: str  #: the sizes of an array that one number may stand for: "B Hkv"
+    option: str  #: of `lab verify`
+    example: str  #: of that option, if it takes the name of a pattern
+    is_part: bool  #: of another argument
+
+
+ARGUMENTS = {name: Argument(*declared) for name, declared in _core.arguments().items()}
+#: Their kinds, but for those that given() takes in a way of their own
+KINDS = {name: argument.kind for name, argument in ARGUMENTS.items()}
+KINDS.update(window="window", tiles="tiles", causal="together", dropout_p="together", seed="together")
 
 
 def is_tracer(x):
@@ -46,20 +63,58 @@ def dropout_of(p, seed):
     return p, seed
 
 
-#: The arrays of TileLists, in their order
-TILE_ARRAYS = "full_first", "full_tiles", "partial_first", "partial_tiles", "bits"
-
-
 def tiles_of(x):
-    """(axes, arrays by name) of lists of tiles, or None"""
-    if x is None:
-        return None
-    if not all(hasattr(x, name) for name in ("axes", *TILE_ARRAYS)):
+    """(axes, arrays by name) of lists of tiles"""
+    if not hasattr(x, "axes") or not all(hasattr(x, name) for name in TILE_ARRAYS):
         raise TypeError(f"tiles is {type(x).__name__}; expected TileLists, which tile_lists() makes of a mask")
     axes = tuple(whole("an axis of tiles", axis) for axis in x.axes)
     if len(axes) != 4:
         raise ValueError(f"tiles: they are of {axes}; expected (batches, heads, Nq, Nk)")
     return axes, {name: getattr(x, name) for name in TILE_ARRAYS}
+
+
+#: The arrays of TileLists
+TILE_ARRAYS = [name for name, argument in ARGUMENTS.items() if argument.is_part]
+
+
+def given(arguments):
+    """What a call is given besides its tensors, as the C++ side takes it: causal; arrays, as they are, integers and reals;
+    and the names of all of these, in this order."""
+    arrays, integers, reals = {}, {}, {}
+    for name, x in arguments.items():
+        kind = KINDS[name]
+        if kind == "integer":
+            if (value := whole(name, x)) != 0:
+                integers[name] = value,
+        elif kind == "real":
+            if (value := number(name, x)) != 0:
+                reals[name] = value
+        elif x is None or kind == "together":
+            continue
+        elif kind == "window":
+            integers[name] = window_of(x)
+        elif kind == "tiles":
+            integers[name], lists = tiles_of(x)
+            arrays.update(lists)
+        else:
+            arrays[name] = x
+    dropout_p, seed = dropout_of(arguments.get("dropout_p", 0.0), arguments.get("seed"))
+    if dropout_p != 0:
+        reals["dropout_p"] = dropout_p
+        integers["seed"] = seed if seed < 2**63 else seed - 2**64,  # there integers have a sign
+    causal = flag("causal", arguments.get("causal", False))
+    if not arrays and not integers and not reals:
+        return causal, {}, [], [], []
+    names = [*arrays, *[name for name, several in integers.items() for _ in several], *reals]
+    return causal, arrays, [x for several in integers.values() for x in several], list(reals.values()), names
+
+
+def axes_for_all(name, q, k):
+    """The axes of an array of which one number may be that of all, for Q and K of these axes; None if none may."""
+    if not (sizes := ARGUMENTS[name].axes):
+        return None
+    known = {"B": q[0], "H": q[1], "Hkv": k[1]}
+    return tuple(known[size] for size in sizes.split())
 
 
 def is_integers(x):
@@ -87,8 +142,8 @@ def integers(name, x):
     return small
 
 
-def scales(name, x, axes):
-    """NumPy's fp32 array of scales, of a list, an array of NumPy's, or a number for all of these axes."""
+def reals(name, x, axes):
+    """NumPy's fp32 array of a list, an array of NumPy's, or a number for all of these axes."""
     import numpy
     if isinstance(x, (list, tuple)):
         try:
@@ -102,63 +157,42 @@ def scales(name, x, axes):
     return numpy.require(x, requirements=["C", "ALIGNED"])
 
 
-class Features:
-    """What a problem has besides its shape and the masks that every shape can have."""
-
-    def __init__(self, cu_seqlens_q=None, cu_seqlens_k=None, columns=None, tiles=None, dropout_p=0.0, seed=0,
-                 seqused=None, page_size=None, prefix=0):
-        for name, x, example in ("columns", columns, "documents"), ("tiles", tiles, "quarter"):
-            if x is not None and not isinstance(x, str):
-                raise TypeError(f"{name} is {x!r}; expected the name of a pattern, such as '{example}'")
-        self.cu_seqlens_q, self.cu_seqlens_k = cu_seqlens_q, cu_seqlens_k
-        self.columns, self.tiles, self.seqused = columns, tiles, seqused
-        self.dropout_p, self.seed = dropout_of(dropout_p, seed)
-        self.page_size = None if page_size is None else whole("page_size", page_size)
-        self.prefix = whole("prefix", prefix)
-
-    def options(self):
-        """As `lab verify` takes them."""
-        if self.cu_seqlens_q is not None or self.cu_seqlens_k is not None:
-            rows = _lengths("cu_seqlens_q", self.cu_seqlens_q)
-            keys = rows if self.cu_seqlens_k is None else _lengths("cu_seqlens_k", self.cu_seqlens_k)
-            if len(rows) != len(keys):
-                raise ValueError(f"cu_seqlens_q is of {len(rows)} documents and cu_seqlens_k of {len(keys)}")
-            yield "--documents " + ",".join(f"{n}x{m}" for n, m in zip(rows, keys))
-        if self.columns is not None:
-            yield f"--columns {self.columns}"
-        if self.tiles is not None:
-            yield f"--tiles {self.tiles}"
-        if self.dropout_p:
-            yield f"--dropout {self.dropout_p},{self.seed}"
-        if self.seqused is not None:
-            lengths = integers("seqused", self.seqused)
-            if lengths.ndim != 1:
-                raise ValueError(f"seqused is {self.seqused!r}; expected the keys of each request")
-            yield "--lengths " + ",".join(map(str, lengths))
-        if self.page_size is not None:
-            yield f"--page-size {self.page_size}"
-        if self.prefix:
-            yield f"--prefix {self.prefix}"
-
-    def mask(self, causal, window, Q, K):
-        """Such a mask for Q and K of these axes, for a question about stages: no kernel runs with it."""
-        import numpy
-        numbers = {name: integers(name, x) for name in ("cu_seqlens_q", "cu_seqlens_k", "seqused")
-                   if (x := getattr(self, name)) is not None}
-        if self.columns is not None:
-            numbers["columns"] = numpy.zeros((Q[0], 1, K[2], 1), numpy.int32)
-        place = lambda x: (x.ctypes.data, x.shape, True)
-        tiles = None
-        if self.tiles is not None:
-            none, first = numpy.zeros(0, numpy.int32), numpy.zeros(-(-Q[2] // 64) + 1, numpy.int32)
-            tiles = (1, 1, Q[2], K[2]), *map(place, (first, none, first, none, none.reshape(0, 64, 2)))
-        if self.page_size is not None:
-            if self.page_size < 1:
-                raise ValueError(f"page_size is {self.page_size}; expected a power of two up to 65536")
-            numbers["block_table"] = numpy.zeros((Q[0], -(-K[2] // self.page_size)), numpy.int32)
-            K = (1, K[1], self.page_size, K[3])
-        return _core.mask_of(flag("causal", causal), *window_of(window), Q, K, self.dropout_p, self.seed, self.prefix,
-                             **{name: place(x) for name, x in numbers.items()}, tiles=tiles)
+def options(causal, window, cu_seqlens_q=None, cu_seqlens_k=None, dropout_p=0.0, seed=0, seqused=None, page_size=None,
+            **others):
+    """The mask and features of a problem, as `lab verify` takes them."""
+    words = ["--causal"] if flag("causal", causal) else []
+    if window is not None:
+        words.append("--window {},{}".format(*window_of(window)))
+    for name, x in others.items():
+        kind, _, option, example, _ = ARGUMENTS.get(name, (None,) * 5)
+        if not option:
+            raise TypeError(f"a problem has no {name}")
+        if x is None:
+            continue
+        if example and not isinstance(x, str):
+            raise TypeError(f"{name} is {x!r}; expected the name of a pattern, such as '{example}'")
+        if not example and (x := whole(name, x) if kind == "integer" else number(name, x)) == 0:
+            continue
+        words.append(f"{option} {x}")
+    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+        rows = _lengths("cu_seqlens_q", cu_seqlens_q)
+        keys = rows if cu_seqlens_k is None else _lengths("cu_seqlens_k", cu_seqlens_k)
+        if len(rows) != len(keys):
+            raise ValueError(f"cu_seqlens_q is of {len(rows)} documents and cu_seqlens_k of {len(keys)}")
+        words.append("--documents " + ",".join(f"{n}x{m}" for n, m in zip(rows, keys)))
+    dropout_p, seed = dropout_of(dropout_p, seed)
+    if dropout_p:
+        words.append(f"--dropout {dropout_p},{seed}")
+    if seqused is not None:
+        lengths = integers("seqused", seqused)
+        if lengths.ndim != 1:
+            raise ValueError(f"seqused is {seqused!r}; expected the keys of each request")
+        words.append("--lengths " + ",".join(map(str, lengths)))
+    if page_size is not None:
+        if (size := whole("page_size", page_size)) < 1:
+            raise ValueError(f"page_size is {size}; expected a power of two up to 65536")
+        words.append(f"--page-size {size}")
+    return words
 
 
 def _lengths(name, x):
@@ -177,13 +211,9 @@ def case(shape, causal, window, dtype, scale=None, **features):
             raise ValueError("a mask is of a shape; without one there are the stage's own cases")
         return None
     words = [f"--shape {','.join(map(str, sizes(shape)))} --dtype {dtype}"]
-    if causal:
-        words.append("--causal")
-    if window is not None:
-        words.append("--window {},{}".format(*window_of(window)))
     if scale is not None:
         words.append(f"--scale {scale_of(scale)}")
-    return " ".join([*words, *Features(**features).options()])
+    return " ".join(words + options(causal, window, **features))
 
 
 def require_cache(q, k, v, paged):

@@ -157,52 +157,52 @@ class Placed:
             raise ValueError("the arrays are on different devices: they must agree")
         self.on_gpu = devices.pop()[0]
 
-    def mask(self, causal, window=None, tiles=None, dropout_p=0.0, seed=None, prefix=0, **numbers):
-        """Which keys a row of Q sees, and where they lie, as the C++ side takes it. Numbers in the CPU's memory are
-        checked; those on a GPU it would take a wait to read."""
-        axes, lists = _arguments.tiles_of(tiles) or (None, {})
-        numbers = {name: self._numbers(name, x) for name, x in {**numbers, **lists}.items() if x is not None}
-        flags = _arguments.flag("causal", causal), *_arguments.window_of(window)
-        options = *_arguments.dropout_of(dropout_p, seed), _arguments.whole("prefix", prefix)
-        Q, K = (self.places[name][1] for name in "QK")
+    def mask(self, arguments):
+        """What the call is given besides tensors, as the C++ side takes it. Numbers in the CPU's memory are checked; those
+        on a GPU it would take a wait to read."""
+        causal, arrays, *rest = _arguments.given(arguments)
+        numbers = {name: self._numbers(name, x) for name, x in arrays.items()}
         while True:
             self.numbers = {name: x for name, (x, _) in numbers.items()}  # which live as long as this
-            places = {name: place for name, (_, place) in numbers.items()}
-            on_host = [place[2] for place in places.values()]
-            given = None if axes is None else (axes, *(places.pop(name) for name in lists))
-            mask = _core.mask_of(*flags, Q, K, *options, **places, tiles=given)
-            if not self.on_gpu or not any(on_host):
+            places = [place for _, place in numbers.values()]
+            mask = _core.mask_of(*self.axes, causal, places, *rest)
+            if not self.on_gpu or not any(on_host for *_, on_host in places):
                 return mask
             numbers = {name: self._numbers(name, self.library.uploaded(x, self.first))
                        for name, x in self.numbers.items()}
 
+    @property
+    def axes(self):
+        """Those of Q and K."""
+        return [self.places[name][1] for name in "QK"]
+
     def _numbers(self, name, x):
-        """(x, where it is) of integers or scales: a list, an array of NumPy's, or one of Q's library and device; or a
-        number, of which scales of all heads and lengths of all requests are made."""
+        """(x, where it is) of integers or reals: a list, an array of NumPy's, or one of Q's library and device; or a
+        number, of which those of all are made."""
         import numpy
         if is_torch(x):
             raise TypeError(f"Q is {kind(self.first)} and {name} is {kind(x)}: they must agree")
-        is_scale = name.endswith("_scale")
-        Q, K = (self.places[tensor][1] for tensor in "QK")
+        is_real = _arguments.KINDS[name] == "float32"
+        axes = _arguments.axes_for_all(name, *self.axes)
         is_number = getattr(x, "ndim", 0) == 0
-        if _arguments.is_integers(x) or (is_scale and is_number):
-            x = _arguments.scales(name, x, (Q[0], K[1])) if is_scale else _arguments.integers(name, x)
-            if name == "seqused" and is_number and x.ndim == 0:
-                x = numpy.full(Q[0], x)
+        if _arguments.is_integers(x) or (is_real and is_number):
+            x = _arguments.reals(name, x, axes) if is_real else _arguments.integers(name, x)
+            if axes and x.ndim == 0:
+                x = numpy.full(axes, x)
             return x, (*_core.place_of(x)[:2], True)
         if library_of(name, x) is not self.library:
             raise TypeError(f"Q is {kind(self.first)} and {name} is {kind(x)}: they must agree")
         dtype = str(x.dtype)
-        if is_scale and dtype != "float32":
+        if is_real and dtype != "float32":
             raise TypeError(f"{name} is {dtype}; expected float32")
-        if not is_scale and dtype != "int32":
+        if not is_real and dtype != "int32":
             if dtype not in ("int8", "int16", "int64", "uint8"):
                 raise TypeError(f"{name} is {dtype}; expected int32")
             if not self.place(name, x)[4]:
                 return self._numbers(name, numpy.asarray(x))  # which checks that int32 holds them
             x = x.astype("int32")
-        if name == "seqused" and is_number:
-            x = self.library.module.broadcast_to(x, Q[:1])
+        if axes and is_number:
+            x = self.library.module.broadcast_to(x, axes)
         x = self.library.contiguous(x)
         place = self.place(name, x)
         if place[4:] != self.places["Q"][4:]:

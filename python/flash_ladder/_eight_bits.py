@@ -99,7 +99,7 @@ def _exact(name, x, scale_name, scale):
     axes = tuple(x.shape[:2])
     if scale is None:
         raise ValueError(f"{name} is {E4M3} and {scale_name} is None; expected a number, or {axes} of them")
-    factor = _arguments.scales(scale_name, _on_host(scale), axes)
+    factor = _arguments.reals(scale_name, _on_host(scale), axes)
     if factor.shape != axes:
         raise ValueError(f"{scale_name} is {factor.shape}; expected {axes}")
     is_power = (factor.view("int32") & FRACTION) == 0

@@ -49,19 +49,13 @@ def _empty_as(x):
 
 
 @torch.library.register_fake("flash_ladder::attention")
-def _(q, k, v, causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, tile_axes, dropout_p, seed, scale, stage,
-      backward_stage, backend):
-    return _empty_as(q), q.new_empty(q.shape[:3], dtype=torch.float32)
-
-
 @torch.library.register_fake("flash_ladder::decode")
-def _(q, k, v, k_scale, v_scale, block_table, seqused, prefix, causal, scale, stage, backend):
+def _(q, *rest):
     return _empty_as(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake("flash_ladder::attention_backward")
-def _(q, k, v, o, lse, do, causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, tile_axes, dropout_p, seed,
-      scale, stage, backend):
+def _(q, k, v, *rest):
     return _empty_as(q), _empty_as(k), _empty_as(v)
 
 
@@ -90,8 +84,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
     else:
         q, k, v = _eight_bits.in_bf16({"Q": q, "K": k, "V": v},
                                       {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}, stage)
+    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
+                tiles=tiles, dropout_p=dropout_p, seed=seed)
     try:
-        o, lse = _attention(q, k, v, *_mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, dropout_p, seed),
+        o, lse = _attention(q, k, v, *_given(q, k, mask),
                             _arguments.scale_of(scale), _word(stage), _word(backward_stage),
                             _arguments.backend_of(backend))
     except RuntimeError as error:
@@ -107,9 +103,11 @@ def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, 
                        backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV of tensors: see flash_ladder.attention_backward."""
     _require_tensors(Q=q, K=k, V=v, O=o, L=lse, dO=do)
+    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
+                tiles=tiles, dropout_p=dropout_p, seed=seed)
     try:
         return _attention_backward(
-            q, k, v, o, lse, do, *_mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, dropout_p, seed),
+            q, k, v, o, lse, do, *_given(q, k, mask),
             _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
@@ -129,11 +127,9 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Sca
     _eight_bits.require_cache({"k_cache": k_cache, "v_cache": v_cache}, {"k_scale": k_scale, "v_scale": v_scale})
     tensors = _autocast(q, k_cache, v_cache) if k_scale is None else (*_autocast(q), k_cache, v_cache)
     q, k, v = (x.transpose(1, 2) for x in tensors)
-    heads = q.shape[0], k.shape[1]
+    mask = dict(causal=causal, k_scale=k_scale, v_scale=v_scale, block_table=block_table, seqused=seqused, prefix=prefix)
     try:
-        o, lse = _decode(q, k, v, _scales("k_scale", k_scale, heads, q), _scales("v_scale", v_scale, heads, q),
-                         _integers("block_table", block_table), _for_each("seqused", seqused, q.shape[:1]),
-                         _arguments.whole("prefix", prefix), _arguments.flag("causal", causal),
+        o, lse = _decode(q, k, v, *_given(q, k, mask),
                          _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
     except RuntimeError as error:
         raise _as_said(error) from None
@@ -196,17 +192,31 @@ def _autocast(*tensors):
     return [x.to(torch.get_autocast_dtype(device)) for x in tensors]
 
 
-def _mask(causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, dropout_p, seed):
-    axes, lists = _arguments.tiles_of(tiles) or ((), {})
-    dropout_p, seed = _arguments.dropout_of(dropout_p, seed)
-    return (_arguments.flag("causal", causal), _arguments.window_of(window), _integers("cu_seqlens_q", cu_seqlens_q),
-            _integers("cu_seqlens_k", cu_seqlens_k), _integers("columns", columns),
-            [_integers(name, x) for name, x in lists.items()], axes, dropout_p,
-            seed if seed < 2**63 else seed - 2**64)  # an operator's integers have a sign
+def _given(q, k, arguments):
+    """What a call is given besides q and k and the like, as the operators take it: causal; arrays, integers and reals; and
+    the names of all of these, in this order."""
+    causal, arrays, *rest = _arguments.given(arguments)
+    return causal, [_array(name, x, q, k) for name, x in arrays.items()], *rest
+
+
+def _array(name, x, q, k):
+    """A tensor, which the operators check. Where one number may be that of all it is expanded; reals are then where q
+    is."""
+    if isinstance(x, Tensor) and x.dim() > 0:
+        return x
+    axes = _arguments.axes_for_all(name, q.shape, k.shape)
+    if _arguments.KINDS[name] == "float32":
+        if isinstance(x, Tensor) and x.dtype == torch.float32:
+            return x.expand(axes)
+        if isinstance(x, (list, tuple)):
+            return torch.from_numpy(_arguments.reals(name, x, axes))
+        return torch.full(axes, _arguments.number(name, x), dtype=torch.float32, device=q.device)
+    numbers = _integers(name, x)
+    return numbers.expand(axes) if axes and numbers.dim() == 0 else numbers
 
 
 def _integers(name, x):
-    """As the operators take them: a tensor, which they check, or None."""
+    """The same of integers, or None."""
     if x is None or isinstance(x, Tensor):
         return x
     if not _arguments.is_integers(x):
@@ -214,24 +224,6 @@ def _integers(name, x):
     if torch.compiler.is_compiling():  # a graph has tensors alone
         return torch.as_tensor(x)
     return torch.from_numpy(_arguments.integers(name, x))
-
-
-def _for_each(name, x, axes):
-    """The same, where one number is that of all."""
-    numbers = _integers(name, x)
-    is_number = numbers is not None and numbers.dim() == 0
-    return numbers.expand(axes) if is_number else numbers
-
-
-def _scales(name, x, axes, q):
-    """As the operators take them: fp32 of these axes, those of a number where q is; or None."""
-    if x is None or (isinstance(x, Tensor) and x.dim() > 0):
-        return x
-    if isinstance(x, Tensor) and x.dtype == torch.float32:
-        return x.expand(axes)
-    if isinstance(x, (list, tuple)):
-        return torch.from_numpy(_arguments.scales(name, x, axes))
-    return torch.full(axes, _arguments.number(name, x), dtype=torch.float32, device=q.device)
 
 
 def _word(stage):

@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <chrono>
-#include <climits>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -20,10 +18,8 @@
 #include <mutex>
 #include <new>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <set>
 #include <shared_mutex>
-#include <span>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -37,6 +33,7 @@
 #include "harness/count/counting.h"
 #include "harness/device/device.h"
 #include "harness/device/workspace.h"
+#include "harness/features/checks.h"
 #include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
 #include "harness/ladder/library.h"
@@ -237,29 +234,18 @@ void require_axes(const char* tensor, const Axes& got, const char* like, const A
 class Registered {
   public:
     /// K and V have `slots`: (B, Hkv, Nk, d), or (pages, Hkv, page_size, d).
-    Registered(const Problem& p, const Axes& slots) {
+    Registered(const Problem& p, const Axes& slots, const std::vector<Mask::Numbers>& numbers) {
         const bool forward = p.dO.data == nullptr;
         const int entries = static_cast<int>(slots[0]), rows = static_cast<int>(slots[2]);
         const int bytes = p.K_scales != nullptr ? 1 : 2;
         add(p.Q, p.B, p.H, p.Nq, p.d, "Q", false);
         add(p.K, entries, p.Hkv, rows, p.d, "K", false, bytes);
         add(p.V, entries, p.Hkv, rows, p.d, "V", false, bytes);
-        add(reinterpret_cast<const int*>(p.K_scales), std::size_t(p.B) * p.Hkv, "scales of K");
-        add(reinterpret_cast<const int*>(p.V_scales), std::size_t(p.B) * p.Hkv, "scales of V");
-        add(p.columns.bounds, std::size_t(p.B) * p.columns.heads * p.Nk * p.columns.count, "column bounds");
-        if (p.tiles.heads > 0) {
-            const std::size_t lists = std::size_t(p.tiles.batches) * p.tiles.heads * ((p.Nq + 63) / 64);
-            for (const TileList* list : {&p.tiles.full, &p.tiles.partial}) {
-                add(list->first, lists + 1, "first tiles of lists");
-                add(list->tiles, list->first[lists], "tiles of lists");
-            }
-            add(reinterpret_cast<const int*>(p.tiles.bits), std::size_t(p.tiles.partial.first[lists]) * 128,
-                "bits of tiles");
+        for (const Mask::Numbers& some : numbers) {
+            if (some.bytes == 0) continue;
+            known_.push_back(reinterpret_cast<void*>(some.data));
+            simt::register_allocation(known_.back(), some.bytes, some.name, false);
         }
-        add(p.documents.rows, std::size_t(p.documents.count) + 1, "rows of documents");
-        add(p.documents.keys, std::size_t(p.documents.count) + 1, "keys of documents");
-        add(p.lengths, std::size_t(p.B), "lengths");
-        if (p.page_size > 0) add(p.block_table, std::size_t(p.B) * (p.Nk / p.page_size), "block table");
         add(p.O, p.B, p.H, p.Nq, p.d, "O", forward);
         add({p.L, std::int64_t{2} * p.H * p.Nq, std::int64_t{2} * p.Nq, 2}, p.B, p.H, p.Nq, 2, "L", forward);
         if (forward) return;
@@ -283,12 +269,6 @@ class Registered {
         known_.push_back(x.data);
     }
 
-    void add(const int* numbers, std::size_t count, const char* name) {
-        if (numbers == nullptr || count == 0) return;
-        known_.push_back(const_cast<int*>(numbers));
-        simt::register_allocation(known_.back(), count * sizeof(int), name, false);
-    }
-
     std::vector<void*> known_;
 };
 #endif
@@ -307,26 +287,11 @@ class InStream {
 };
 #endif
 
-/// What a stage has to take for the mask. Which documents or bounds they are makes no difference to that.
-Features features_of(const Mask& mask) {
-    const char* const some = "some";
-    Features features;
-    features.window = mask.window;
-    if (mask.columns.count > 0) features.columns = some;
-    if (mask.documents.count > 0) features.documents = some;
-    if (mask.lengths != nullptr) features.lengths = some;
-    features.page_size = mask.page_size;
-    if (mask.tiles.heads > 0) features.tiles = some;
-    features.dropout = mask.dropout;
-    features.prefix = mask.prefix;
-    return features;
-}
-
 /// " with a sliding window, packed documents"
 std::string features_text(const Mask& mask) {
     std::vector<const char*> names;
-    for (const Feature feature : features_of(features_of(mask))) names.push_back(name(feature));
-    if (mask.K_scales != nullptr) names.push_back("K and V in e4m3");
+    for (const Feature feature : features_of(mask.features)) names.push_back(name(feature));
+    if (mask.problem.K_scales != nullptr) names.push_back("K and V in e4m3");
     return names.empty() ? "" : fmt::format(" with {}", fmt::join(names, ", "));
 }
 
@@ -423,16 +388,16 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
     static std::map<std::tuple<Backend, bool, bool>, DefaultStages> known;
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
-    const Features features = features_of(mask);
-    const bool in_e4m3 = mask.K_scales != nullptr;
+    const Features& features = mask.features;
+    const bool in_e4m3 = mask.problem.K_scales != nullptr;
     Found& answer = last[{forward, backend, exactly}];
-    if (answer.stage != nullptr && answer.Q == Q && answer.K == K && answer.causal == mask.causal &&
+    if (answer.stage != nullptr && answer.Q == Q && answer.K == K && answer.causal == mask.problem.causal &&
         answer.in_e4m3 == in_e4m3 && answer.features == features)
         return *answer.stage;
     const Device& device = device_of(backend_of(backend));
     ProblemLabel problem;
     problem.shape = shape_of(list(Q), list(K), list(K), Layout::bhnd, next_head_dim(Q[3]));
-    problem.causal = mask.causal;
+    problem.causal = mask.problem.causal;
     problem.features = features;
     problem.pass = forward ? Pass::forward : Pass::backward;
     const auto found = [&](bool on_any_gpu) {
@@ -457,237 +422,76 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
                                    forward ? "attention" : "its gradients", features_text(mask),
                                    problem.shape.d, device.description()));
     }
-    answer = {Q, K, mask.causal, in_e4m3, features, stage};
+    answer = {Q, K, mask.problem.causal, in_e4m3, features, stage};
     return *stage;
 }
 
-/// Throws BadUsage with what is wrong with numbers of this name.
-template <class... Words>
-[[noreturn]] void refuse(const char* name, fmt::format_string<Words...> what, Words&&... words) {
-    throw BadUsage(fmt::format("{}: {}", name, fmt::format(what, std::forward<Words>(words)...)));
-}
-
-void require_axes(const char* name, const Integers& numbers, const std::vector<std::int64_t>& axes) {
-    if (numbers.axes != axes)
-        refuse(name, "they are {}; expected {}", axes_text(numbers.axes), axes_text(axes));
-}
-
-/// The numbers, or nothing if they are elsewhere.
-std::span<const int> readable(const Integers& numbers) {
-    if (!numbers.on_host) return {};
-    const std::int64_t count =
-        std::accumulate(numbers.axes.begin(), numbers.axes.end(), std::int64_t{1}, std::multiplies());
-    return {reinterpret_cast<const int*>(numbers.data), static_cast<std::size_t>(count)};
-}
-
-std::span<const int> readable(const std::optional<Integers>& numbers) {
-    return numbers ? readable(*numbers) : std::span<const int>();
-}
-
-/// Every one from 0 to `most`.
-void require_range(const char* name, std::span<const int> numbers, const char* what, std::int64_t most) {
-    for (const int number : numbers) {
-        if (number < 0 || number > most) refuse(name, "{} is {}; expected 0 to {}", what, number, most);
+/// The scales of K and V in e4m3, of each key/value head.
+void take_scales(const Given& given, Problem& p) {
+    if (!given.has("k_scale") || !given.has("v_scale")) throw BadUsage("k_scale and v_scale go together");
+    for (const char* name : {"k_scale", "v_scale"}) {
+        require_axes(name, *given.array(name), {given.Q[0], given.K[1]});
+        require_reals(name, given);
     }
-}
-
-/// Cumulative lengths of documents of N rows or keys: 0, numbers that do not fall, N.
-const int* documents_of(const char* name, const Integers& numbers, const char* what, std::int64_t N) {
-    if (numbers.axes.size() != 1 || numbers.axes[0] < 2 || numbers.axes[0] > INT_MAX)
-        refuse(name, "they are {}; expected (documents + 1)", axes_text(numbers.axes));
-    const auto begin = readable(numbers);
-    if (!begin.empty()) {
-        if (begin.front() != 0) refuse(name, "the first is {}; expected 0", begin.front());
-        if (begin.back() != N) refuse(name, "the last is {}; expected {} = {}", begin.back(), what, N);
-        const auto fall = std::adjacent_find(begin.begin(), begin.end(), std::greater());
-        if (fall != begin.end()) refuse(name, "{} comes after {}: no length is negative", fall[1], fall[0]);
-    }
-    return reinterpret_cast<const int*>(numbers.data);
-}
-
-/// A scale of each key/value head.
-const float* scales_of(const char* name, const Integers& scales, const Axes& Q, const Axes& K) {
-    require_axes(name, scales, {Q[0], K[1]});
-    if (scales.data % sizeof(float) != 0) refuse(name, "they must begin at a multiple of 4 bytes");
-    for (const int bits : readable(scales)) {
-        if (const auto scale = std::bit_cast<float>(bits); !std::isfinite(scale))
-            refuse(name, "one is {}; expected finite numbers", scale);
-    }
-    return reinterpret_cast<const float*>(scales.data);
-}
-
-constexpr std::int64_t tile_side = 64;  // query rows and keys of a tile of lists
-
-/// Lists for `count` query tiles: where each begins, and key tiles that ascend and end at `Nk` keys at most.
-TileList tile_list(const char* name, const Integers& first, const Integers& tiles, std::int64_t count,
-                   std::int64_t Nk) {
-    require_axes(name, first, {count + 1});
-    if (tiles.axes.size() != 1) refuse(name, "its tiles are {}; expected one axis", axes_text(tiles.axes));
-    const auto begin = readable(first), listed = readable(tiles);
-    if (first.on_host && tiles.on_host) {
-        if (begin.front() != 0 || begin.back() != tiles.axes[0])
-            refuse(name, "the lists are from {} to {}; expected 0 to {}", begin.front(), begin.back(),
-                   tiles.axes[0]);
-        const auto fall = std::adjacent_find(begin.begin(), begin.end(), std::greater());
-        if (fall != begin.end())
-            refuse(name, "{} comes after {}: no list has a negative length", fall[1], fall[0]);
-        for (std::size_t r = 0; r + 1 < begin.size(); ++r) {
-            for (int k = begin[r], least = 0; k < begin[r + 1]; least = listed[k++] + 1) {
-                if (listed[k] < least || listed[k] * tile_side >= Nk)
-                    refuse(name, "query tile {} has key tile {}; expected {} to {}", r, listed[k], least,
-                           (Nk - 1) / tile_side);
-            }
-        }
-    }
-    return {reinterpret_cast<const int*>(first.data), reinterpret_cast<const int*>(tiles.data)};
-}
-
-/// That no query tile has a key tile in both lists, and that no row sees a key past Nk.
-void require_tiles(const Tiles& given, std::int64_t Nk) {
-    const auto first = readable(given.full_first), full = readable(given.full_tiles),
-               partial_first = readable(given.partial_first), partial = readable(given.partial_tiles),
-               bits = readable(given.bits);
-    for (std::size_t r = 0; r + 1 < first.size(); ++r) {
-        for (int k = first[r]; k < first[r + 1]; ++k) {
-            if ((full[k] + 1) * tile_side > Nk)
-                refuse("full_tiles", "tile {} ends past Nk = {}: it must be a partial one", full[k], Nk);
-            if (const auto own = partial.subspan(partial_first[r], partial_first[r + 1] - partial_first[r]);
-                std::binary_search(own.begin(), own.end(), full[k]))
-                refuse("full_tiles", "query tile {} has key tile {} in both lists", r, full[k]);
-        }
-    }
-    for (std::size_t k = 0; k < bits.size(); ++k) {
-        const std::int64_t keys = Nk - partial[k / 128] * tile_side - k % 2 * 32;  // of these 32
-        if (keys < 32 && static_cast<unsigned>(bits[k]) >> std::max<std::int64_t>(keys, 0) != 0)
-            refuse("bits", "row {} of partial tile {} sees a key past Nk = {}", k / 2 % 64, k / 128, Nk);
-    }
-}
-
-TileLists tiles_of(const Tiles& given, const Axes& Q, std::int64_t Nk) {
-    const auto& axes = given.axes;
-    if (axes.size() != 4 || (axes[0] != 1 && axes[0] != Q[0]) || axes[1] < 1 || Q[1] % axes[1] != 0 ||
-        axes[2] != Q[2] || axes[3] != Nk) {
-        refuse("tiles", "they are of {}; expected ({}{}, a divisor of {} heads, {}, {})", axes_text(axes),
-               Q[0] == 1 ? "" : "1 or ", Q[0], Q[1], Q[2], Nk);
-    }
-    const std::int64_t lists = axes[0] * axes[1] * ((Q[2] + tile_side - 1) / tile_side);
-    TileLists tiles;
-    tiles.full = tile_list("full_tiles", given.full_first, given.full_tiles, lists, Nk);
-    tiles.partial = tile_list("partial_tiles", given.partial_first, given.partial_tiles, lists, Nk);
-    require_axes("bits", given.bits, {given.partial_tiles.axes[0], tile_side, 2});
-    if (given.bits.data % 8 != 0) refuse("bits", "they must begin at a multiple of 8 bytes");
-    const auto all = {&given.full_first, &given.full_tiles, &given.partial_first, &given.partial_tiles,
-                      &given.bits};
-    if (std::all_of(all.begin(), all.end(), [](const Integers* x) { return x->on_host; }))
-        require_tiles(given, Nk);
-    tiles.bits = reinterpret_cast<const std::uint64_t*>(given.bits.data);
-    tiles.batches = static_cast<int>(axes[0]);
-    tiles.heads = static_cast<int>(axes[1]);
-    return tiles;
-}
-
-/// The share p in 256ths.
-Dropout dropout_of(double p, std::uint64_t seed) {
-    if (p == 0) return {};
-    if (!(p >= 1.0 / 256 && p <= 255.0 / 256))
-        throw BadUsage(fmt::format("dropout_p is {}; expected 0, or 1/256 to 255/256", p));
-    return {256 - static_cast<int>(std::lround(p * 256)), seed};
-}
-
-/// Keys that all requests have in common. Throws BadUsage unless they are whole pages that every row sees; of
-/// lengths and pages that are on a GPU nothing is known.
-int prefix_of(const Options& options, const Mask& mask, const Axes& Q, std::span<const int> lengths,
-              std::span<const int> table) {
-    const std::int64_t prefix = options.prefix, size = mask.page_size;
-    if (prefix == 0) return 0;
-    if (size == 0) refuse("prefix", "it needs pages: block_table");
-    if (prefix < 0 || prefix % size != 0)
-        refuse("prefix", "{} keys are not so many pages of {}", prefix, size);
-    std::int64_t keys = mask.request_pages * size;
-    for (const int length : lengths) keys = std::min<std::int64_t>(keys, length);
-    if (options.causal) keys -= Q[2] - 1;
-    if (prefix > keys)
-        refuse("prefix", "each row must see its {} keys; one sees {}", prefix,
-               std::max<std::int64_t>(keys, 0));
-    for (std::size_t i = mask.request_pages; i < table.size(); ++i) {
-        if (const std::size_t page = i % mask.request_pages;
-            page < static_cast<std::size_t>(prefix / size) && table[i] != table[page])
-            refuse("prefix", "request {} has its page {} elsewhere than request 0", i / mask.request_pages,
-                   page);
-    }
-    return static_cast<int>(prefix);
+    p.K_scales = given.array("k_scale")->reals();
+    p.V_scales = given.array("v_scale")->reals();
 }
 
 }  // namespace
 
-Mask mask_of(const Options& options, const Numbers& numbers, const Axes& Q, const Axes& K) {
-    const auto& rows = numbers.cu_seqlens_q;
-    const auto& keys = numbers.cu_seqlens_k;
-    const auto& columns = numbers.columns;
-    const auto& lengths = numbers.seqused;
-    const auto& table = numbers.block_table;
+const std::vector<NamedArgument>& arguments() {
+    static const auto known = [] {
+        std::vector<NamedArgument> all{{{"k_scale", CallArgument::Kind::float32, "scales of K", "B Hkv"}},
+                                       {{"v_scale", CallArgument::Kind::float32, "scales of V", "B Hkv"}}};
+        for (const FeatureInfo& info : all_features()) {
+            for (const CallArgument& one : info.arguments) all.push_back({one, &info});
+        }
+        return all;
+    }();
+    return known;
+}
+
+const NamedArgument& argument(std::string_view name) {
+    const auto found = std::ranges::find(arguments(), name, &NamedArgument::name);
+    if (found == arguments().end()) throw BadUsage(fmt::format("no call has an argument '{}'", name));
+    return *found;
+}
+
+Mask mask_of(Given given) {
+    const std::size_t count = given.arrays.size() + given.integers.size() + given.reals.size();
+    if (given.names.size() != count)
+        throw BadUsage(fmt::format("there are {} names of {} arrays and numbers", given.names.size(), count));
     Mask mask;
-    mask.causal = options.causal;
-    mask.window = options.window;
-    mask.dropout = dropout_of(options.dropout_p, options.seed);
-    if (table) {
-        const auto& axes = table->axes;
-        if (axes.size() != 2 || axes[0] != Q[0] || axes[1] < 1)
-            refuse("block_table", "it is {}; expected ({}, pages of a request)", axes_text(axes), Q[0]);
-        if (K[2] > 1 << 16 || !std::has_single_bit(static_cast<std::uint64_t>(K[2])))
-            refuse("block_table", "a page has {} keys; expected a power of two up to 65536", K[2]);
-        if (axes[1] > INT_MAX / K[2]) refuse("block_table", "{} pages are too many", axes[1]);
-        mask.block_table = reinterpret_cast<const int*>(table->data);
-        mask.request_pages = static_cast<int>(axes[1]);
-        mask.page_size = static_cast<int>(K[2]);
-    }
-    const std::int64_t Nk = mask.keys(Q, K)[2];
-    if (lengths) {
-        require_axes("seqused", *lengths, {Q[0]});
-        require_range("seqused", readable(lengths), "a length", Nk);
-        mask.lengths = reinterpret_cast<const int*>(lengths->data);
-    }
-    if (!lengths || lengths->on_host) {  // otherwise nothing says which of a request's entries mean something
-        const auto pages = readable(table), keys_of = readable(lengths);
-        for (std::size_t i = 0; i < pages.size(); ++i) {
-            const std::size_t b = i / mask.request_pages, first_key = i % mask.request_pages * mask.page_size;
-            const bool used = keys_of.empty() || first_key < static_cast<std::size_t>(keys_of[b]);
-            if (used) require_range("block_table", pages.subspan(i, 1), "a page", K[0] - 1);
+    mask.problem.causal = given.causal;
+    if (count == 0) return mask;
+    const std::vector<FeatureInfo>& all = all_features();
+    std::vector<bool> is_given(all.size());
+    for (std::size_t i = 0; i < count; ++i) {
+        const NamedArgument& known = argument(given.names[i]);
+        using Kind = CallArgument::Kind;
+        const bool is_array = i < given.arrays.size(), is_real = i >= count - given.reals.size(),
+                   of_arrays = known.kind == Kind::int32 || known.kind == Kind::float32;
+        if (is_array != of_arrays || is_real != (known.kind == Kind::real)) {
+            const char* const expected = of_arrays                  ? "an array"
+                                         : known.kind == Kind::real ? "a real"
+                                                                    : "an integer";
+            throw BadUsage(fmt::format("{} is {}", known.name, expected));
         }
+        if (known.feature != nullptr) is_given[known.feature - all.data()] = true;
+        if (i >= given.arrays.size()) continue;
+        const Array& array = given.arrays[i];
+        mask.numbers.push_back(
+            {known.array, array.data, static_cast<std::size_t>(array.count()) * sizeof(int)});
     }
-    mask.prefix = prefix_of(options, mask, Q, readable(lengths), readable(table));
-    if (numbers.k_scale.has_value() != numbers.v_scale.has_value())
-        throw BadUsage("k_scale and v_scale go together");
-    if (numbers.k_scale) {
-        mask.K_scales = scales_of("k_scale", *numbers.k_scale, Q, K);
-        mask.V_scales = scales_of("v_scale", *numbers.v_scale, Q, K);
+    given.Nk = given.K[2];
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (is_given[i] && all[i].keys_of_request != nullptr)
+            given.Nk = mask.Nk = all[i].keys_of_request(given);
     }
-    if (numbers.tiles) {
-        if (mask.causal || mask.window != Window() || rows || columns)
-            refuse("tiles", "lists of tiles are the whole mask: they do not go with another one");
-        mask.tiles = tiles_of(*numbers.tiles, Q, Nk);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (is_given[i]) all[i].take(given, mask.problem, mask.features);
     }
-    if (keys && !rows) refuse("cu_seqlens_k", "they are given without cu_seqlens_q");
-    if (rows) {
-        if (Q[0] != 1)
-            refuse("cu_seqlens_q", "documents are packed in one sequence: B must be 1, and is {}", Q[0]);
-        const Integers& own = keys ? *keys : *rows;
-        mask.documents.rows = documents_of("cu_seqlens_q", *rows, "Nq", Q[2]);
-        mask.documents.keys = documents_of(keys ? "cu_seqlens_k" : "cu_seqlens_q", own, "Nk", Nk);
-        require_axes("cu_seqlens_k", own, rows->axes);
-        mask.documents.count = static_cast<int>(rows->axes[0] - 1);
-    }
-    if (columns) {
-        const auto& axes = columns->axes;
-        if (axes.size() != 4 || axes[0] != Q[0] || axes[1] < 1 || Q[1] % axes[1] != 0 || axes[2] != Nk ||
-            (axes[3] != 1 && axes[3] != 2 && axes[3] != 4)) {
-            refuse("columns", "they are {}; expected ({}, a divisor of {} heads, {}, 1, 2 or 4 bounds)",
-                   axes_text(axes), Q[0], Q[1], Nk);
-        }
-        require_range("columns", readable(columns), "a bound", Q[2]);
-        mask.columns = {reinterpret_cast<const int*>(columns->data), static_cast<int>(axes[1]),
-                        static_cast<int>(axes[3])};
-    }
+    if (given.has("k_scale") || given.has("v_scale")) take_scales(given, mask.problem);
     return mask;
 }
 
@@ -738,17 +542,17 @@ std::size_t Kernel::workspace_bytes(const Axes& Q, const Axes& K) {
 Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, const Tensor& V,
                         const Tensor& O, std::uintptr_t L, DType dtype, const Mask& mask,
                         std::optional<double> scale, std::uintptr_t workspace) const {
-    Problem p;
+    Problem p = mask.problem;
     static_cast<Shape&>(p) = sizes.shape;
     require_axes("O", O.axes, "Q", Q.axes);
     p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
     if (!std::isfinite(p.scale)) throw BadUsage("scale must be a finite number");
-    require_taken(*stage_, Case{.shape = sizes.shape, .features = features_of(mask)});
+    require_taken(*stage_, Case{.shape = sizes.shape, .features = mask.features});
     const bool of_8_bit_cache = stage_->products == Products::of_8_bit_cache;
-    if (of_8_bit_cache && mask.K_scales == nullptr)
+    if (of_8_bit_cache && mask.problem.K_scales == nullptr)
         throw BadUsage(
             fmt::format("{} takes K and V in e4m3 alone: decode has k_scale and v_scale", stage_->folder()));
-    if (!of_8_bit_cache && mask.K_scales != nullptr)
+    if (!of_8_bit_cache && mask.problem.K_scales != nullptr)
         throw BadUsage(fmt::format("{} does not take K and V in e4m3", stage_->folder()));
     if (L % sizeof(float) != 0) throw BadUsage("L: it must begin at a multiple of 4 bytes");
     const Device& device = device_of(backend_);
@@ -759,20 +563,8 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     p.Q = view_of("Q", Q);
     p.K = view_of("K", K, of_8_bit_cache ? 16 : 8);
     p.V = view_of("V", V, of_8_bit_cache ? 16 : 8);
-    p.K_scales = mask.K_scales;
-    p.V_scales = mask.V_scales;
     p.O = view_of("O", O);
     p.L = reinterpret_cast<float*>(L);
-    p.causal = mask.causal;
-    p.window = mask.window;
-    p.columns = mask.columns;
-    p.documents = mask.documents;
-    p.lengths = mask.lengths;
-    p.block_table = mask.block_table;
-    p.page_size = mask.page_size;
-    p.tiles = mask.tiles;
-    p.dropout = mask.dropout;
-    p.prefix = mask.prefix;
     p.dtype = dtype;
     p.workspace = reinterpret_cast<void*>(workspace);
     p.sm_count = device.sm_count();
@@ -786,7 +578,7 @@ void Kernel::forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Te
     if (!is_forward())
         throw BadUsage(fmt::format("{} computes gradients (dQ, dK and dV), not attention", stage_->folder()));
     const Sizes sizes = this->sizes(Q.axes, mask.keys(Q.axes, K.axes), mask.keys(Q.axes, V.axes));
-    run(sizes, problem(sizes, Q, K, V, O, L, dtype, mask, scale, workspace), K.axes, stream);
+    run(sizes, problem(sizes, Q, K, V, O, L, dtype, mask, scale, workspace), K.axes, mask.numbers, stream);
 }
 
 void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
@@ -806,17 +598,19 @@ void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const T
     p.dQ = view_of("dQ", dQ);
     p.dK = view_of("dK", dK);
     p.dV = view_of("dV", dV);
-    run(sizes, p, K.axes, stream);
+    run(sizes, p, K.axes, mask.numbers, stream);
 }
 
 void Kernel::run([[maybe_unused]] const Sizes& sizes, const Problem& problem,
-                 [[maybe_unused]] const Axes& slots, [[maybe_unused]] std::uintptr_t stream) const {
+                 [[maybe_unused]] const Axes& slots,
+                 [[maybe_unused]] const std::vector<Mask::Numbers>& numbers,
+                 [[maybe_unused]] std::uintptr_t stream) const {
     if (backend_ != Backend::gpu) {
 #ifdef LADDER_HAS_CPU
         alone(backend_, [&](const std::atomic<bool>&) {
             Device& device = device_of(backend_);
             const Workspace workspace(device, *stage_, problem);
-            const Registered registered(problem, slots);
+            const Registered registered(problem, slots, numbers);
             Problem with_workspace = problem;
             with_workspace.workspace = workspace.data();
             device.run(*stage_, with_workspace);
@@ -874,8 +668,8 @@ std::string why_not(const std::string& backend) {
     return why;
 }
 
-void dropout_mask(const Axes& P, double dropout_p, std::uint64_t seed, std::uintptr_t kept) {
-    const Dropout dropout = dropout_of(dropout_p, seed);
+void dropout_mask(const Axes& P, const Mask& mask, std::uintptr_t kept) {
+    const Dropout& dropout = mask.problem.dropout;
     parallel_for(static_cast<int>(P[0] * P[1]), [&](int head) {
         const reference::Dropout of_head{dropout.kept, dropout.seed, static_cast<int>(head / P[1]),
                                          static_cast<int>(head % P[1])};
@@ -899,9 +693,15 @@ void prepare(const std::vector<std::string>& words, const std::string& backend) 
     compile_stages(runnable(select_stages(words), device), device.backend(), silent);
 }
 
-std::string default_stage(bool forward, const Axes& Q, const Axes& K, const Mask& mask,
+std::string default_stage(bool forward, const std::array<std::int64_t, 6>& sizes, const std::string& options,
                           const std::string& backend, bool exactly) {
     const Call call;
+    const auto [B, H, Hkv, Nq, Nk, d] = sizes;
+    const Case c =
+        parse_case(fmt::format("--shape {},{},{},{},{},{} {}", B, H, Hkv, Nq, Nk, next_head_dim(d), options));
+    const Axes Q{B, H, Nq, d}, K{B, Hkv, Nk, d};
+    Mask mask{.problem = {}, .features = c.features};
+    mask.problem.causal = c.causal;
     return default_for(forward, Q, K, mask, backend, exactly).folder();
 }
 

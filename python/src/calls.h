@@ -3,7 +3,6 @@
 /// answers, as JSON.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -11,78 +10,55 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "harness/features/given.h"
+#include "harness/problem/features.h"
 #include "stages/stage.h"
+
+namespace ladder {
+struct FeatureInfo;
+}
 
 namespace ladder::python {
 
 /// A tensor of the caller's: (B, heads, N, d), with strides in elements.
 struct Tensor {
     std::uintptr_t data = 0;
-    std::array<std::int64_t, 4> axes{};
-    std::array<std::int64_t, 4> strides{};
+    Axes axes{};
+    Axes strides{};
 };
 
-using Axes = std::array<std::int64_t, 4>;
-
-/// int32 numbers of the caller's, next to each other; scales are fp32.
-struct Integers {
-    std::uintptr_t data = 0;
-    std::vector<std::int64_t> axes;
-    bool on_host = true;  ///< those on a GPU are not read here: that would wait for it
-};
-
-/// Lists of tiles: (batches heads Tr + 1) and (tiles) of each list; (partial tiles, 64, 2), the lower half of
-/// a row's bits first.
-struct Tiles {
-    std::vector<std::int64_t> axes;  ///< (batches, heads, Nq, Nk) that they are made for
-    Integers full_first, full_tiles, partial_first, partial_tiles, bits;
-};
-
-/// What a call is given of them, in the package's words.
-struct Numbers {
-    /// Documents: (count + 1); without the second the first is both
-    std::optional<Integers> cu_seqlens_q, cu_seqlens_k;
-    std::optional<Integers> columns;           ///< Columns: (B, heads, Nk, bounds)
-    std::optional<Integers> seqused;           ///< Problem::lengths: (B)
-    std::optional<Integers> block_table;       ///< (B, pages of a request)
-    std::optional<Integers> k_scale, v_scale;  ///< Problem::K_scales, V_scales: (B, Hkv)
-    std::optional<Tiles> tiles;
-};
-
-/// What a call is given of a problem besides tensors and numbers.
-struct Options {
-    bool causal = false;
-    Window window;
-    double dropout_p = 0;  ///< is rounded to 256ths
-    std::uint64_t seed = 0;
-    std::int64_t prefix = 0;
-};
-
-/// Which keys a row sees, and where they lie: of a Problem, all but its tensors.
+/// What a call is of besides its tensors: which keys a row sees, how scores become O, and where keys lie.
 struct Mask {
-    bool causal = false;
-    Window window;
-    Columns columns;
-    Documents documents;
-    TileLists tiles;
-    Dropout dropout;
-    int prefix = 0;
-    const int* lengths = nullptr;
-    const int* block_table = nullptr;
-    int request_pages = 0, page_size = 0;
-    const float *K_scales = nullptr, *V_scales = nullptr;  ///< of K and V in e4m3
+    Problem problem;      ///< all but its tensors and sizes
+    Features features;    ///< what a stage has to take for it; a text only says that there is one
+    std::int64_t Nk = 0;  ///< of K and V in a pool; 0 for others
+
+    /// Numbers that kernels read.
+    struct Numbers {
+        const char* name;
+        std::uintptr_t data;
+        std::size_t bytes;
+    };
+    std::vector<Numbers> numbers = {};
 
     /// (B, Hkv, Nk, d) of such K, which may be a pool: (pages, Hkv, page_size, d).
-    Axes keys(const Axes& Q, const Axes& K) const {
-        return page_size == 0 ? K : Axes{Q[0], K[1], std::int64_t{request_pages} * page_size, K[3]};
-    }
+    Axes keys(const Axes& Q, const Axes& K) const { return Nk == 0 ? K : Axes{Q[0], K[1], Nk, K[3]}; }
 };
 
-/// The mask of a call. Throws BadUsage if numbers do not fit Q and K of these axes, or each other. Every one
-/// that lies in the host's memory is looked at here, and nowhere later.
-Mask mask_of(const Options& options, const Numbers& numbers, const Axes& Q, const Axes& K);
+/// The mask of a call. Throws BadUsage if what is given does not fit Q and K, or does not go together. Every
+/// number that lies in the host's memory is looked at here, and nowhere later.
+Mask mask_of(Given given);
+
+/// An argument of a call, and the feature that brings it; null for scales of K and V in e4m3.
+struct NamedArgument : CallArgument {
+    const FeatureInfo* feature = nullptr;
+};
+const std::vector<NamedArgument>& arguments();
+/// Throws BadUsage if there is none of this name.
+const NamedArgument& argument(std::string_view name);
 
 /// A stage, compiled and loaded for one back-end.
 class Kernel {
@@ -130,7 +106,8 @@ class Kernel {
                     std::uintptr_t L, DType dtype, const Mask& mask, std::optional<double> scale,
                     std::uintptr_t workspace) const;
     /// K and V have `slots`: their own axes, or those of a pool.
-    void run(const Sizes& sizes, const Problem& problem, const Axes& slots, std::uintptr_t stream) const;
+    void run(const Sizes& sizes, const Problem& problem, const Axes& slots,
+             const std::vector<Mask::Numbers>& numbers, std::uintptr_t stream) const;
 
     const Stage* stage_;
     Backend backend_;
@@ -158,8 +135,8 @@ void end_calls_if(std::function<bool()> asked);
 /// Why stages cannot run on a back-end here; empty if they can.
 std::string why_not(const std::string& backend);
 
-/// Whether dropout keeps each element of P, (B, H, Nq, Nk) in the CPU's memory.
-void dropout_mask(const Axes& P, double dropout_p, std::uint64_t seed, std::uintptr_t kept);
+/// Whether the dropout of a mask keeps each element of P, (B, H, Nq, Nk) in the CPU's memory.
+void dropout_mask(const Axes& P, const Mask& mask, std::uintptr_t kept);
 
 /// Waits for all that this process has queued on the GPU.
 void synchronize();
@@ -167,10 +144,11 @@ void synchronize();
 /// Compiles what is not up to date of these stages, as many at once as there are cores.
 void prepare(const std::vector<std::string>& words, const std::string& backend);
 
-/// The stage that runs for Q and K of these axes where none is named, as a folder's name. `exactly`: of those
-/// whose results are the same bits each time. A head dimension that no stage has is computed at the next that
-/// one has. Throws BadUsage if there is none.
-std::string default_stage(bool forward, const Axes& Q, const Axes& K, const Mask& mask,
+/// The stage that runs where none is named for a problem with these sizes B, H, Hkv, Nq, Nk and d, and these
+/// options of `lab verify`; as a folder's name. `exactly`: of those whose results are the same bits each
+/// time. A head dimension that no stage has is computed at the next that one has. Throws BadUsage if there is
+/// none.
+std::string default_stage(bool forward, const std::array<std::int64_t, 6>& sizes, const std::string& options,
                           const std::string& backend, bool exactly = false);
 
 /// Each of these is JSON. `words` names stages as on lab's command line; `options` are a case of theirs, as

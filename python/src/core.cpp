@@ -9,12 +9,14 @@
 #include <nanobind/stl/vector.h>
 
 #include "harness/base/built.h"
+#include "harness/features/feature.h"
 #include "python/src/calls.h"
 #include "stages/errors.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 using namespace ladder::python;
+using ladder::Axes;
 
 namespace {
 
@@ -26,31 +28,22 @@ Tensor tensor(const Place& place) {
     return {data, axes, strides};
 }
 
-/// Integers, as (address, axes, whether they lie in the host's memory).
+/// An array, as (address, axes, whether it lies in the host's memory).
 using Whole = std::tuple<std::uintptr_t, std::vector<std::int64_t>, bool>;
-using Given = std::optional<Whole>;
 
-Integers integers(const Whole& whole) {
-    const auto& [data, axes, on_host] = whole;
-    return {data, axes, on_host};
-}
-
-std::optional<Integers> integers(const Given& given) {
-    return given ? std::optional(integers(*given)) : std::nullopt;
-}
-
-/// Lists of tiles, in the order of TileLists.
-using Lists = std::optional<std::tuple<std::vector<std::int64_t>, Whole, Whole, Whole, Whole, Whole>>;
-
-std::optional<Tiles> tiles(const Lists& lists) {
-    if (!lists) return {};
-    const auto& [axes, full_first, full_tiles, partial_first, partial_tiles, bits] = *lists;
-    return Tiles{axes,
-                 integers(full_first),
-                 integers(full_tiles),
-                 integers(partial_first),
-                 integers(partial_tiles),
-                 integers(bits)};
+/// Of each argument, by name: what it is; of an array that one number may stand for the names of its sizes;
+/// the option of `lab verify`; an example of its text; whether it is a part of another one.
+nb::dict arguments_as_they_are() {
+    constexpr const char* kinds[] = {"int32", "float32", "integer", "real"};
+    nb::dict all;
+    for (const NamedArgument& one : arguments()) {
+        const ladder::FeatureInfo* feature = one.feature;
+        const bool has_example = feature != nullptr && !feature->choices.empty();
+        all[one.name] = nb::make_tuple(kinds[static_cast<int>(one.kind)], one.axes,
+                                       feature == nullptr ? "" : feature->option,
+                                       has_example ? feature->choices.front() : "", one.is_part);
+    }
+    return all;
 }
 
 /// What a signal's handler has raised while a call computed.
@@ -112,19 +105,13 @@ NB_MODULE(_core, m) {
     nb::class_<Mask>(m, "Mask").def("keys", &Mask::keys, "Q"_a, "K"_a);
     m.def(
         "mask_of",
-        [](bool causal, int left, int right, const Axes& Q, const Axes& K, double dropout_p,
-           std::uint64_t seed, std::int64_t prefix, const Given& cu_seqlens_q, const Given& cu_seqlens_k,
-           const Given& columns, const Given& seqused, const Given& block_table, const Given& k_scale,
-           const Given& v_scale, const Lists& lists) {
-            const Numbers numbers{
-                integers(cu_seqlens_q), integers(cu_seqlens_k), integers(columns), integers(seqused),
-                integers(block_table),  integers(k_scale),      integers(v_scale), tiles(lists)};
-            return mask_of({causal, {left, right}, dropout_p, seed, prefix}, numbers, Q, K);
+        [](const Axes& Q, const Axes& K, bool causal, const std::vector<Whole>& arrays,
+           std::vector<std::int64_t> integers, std::vector<double> reals, std::vector<std::string> names) {
+            ladder::Given given{causal, Q, K, {}, std::move(integers), std::move(reals), std::move(names)};
+            for (const auto& [data, axes, on_host] : arrays) given.arrays.push_back({data, axes, on_host});
+            return mask_of(std::move(given));
         },
-        "causal"_a, "left"_a, "right"_a, "Q"_a, "K"_a, "dropout_p"_a = 0.0, "seed"_a = 0, "prefix"_a = 0,
-        "cu_seqlens_q"_a = nb::none(), "cu_seqlens_k"_a = nb::none(), "columns"_a = nb::none(),
-        "seqused"_a = nb::none(), "block_table"_a = nb::none(), "k_scale"_a = nb::none(),
-        "v_scale"_a = nb::none(), "tiles"_a = nb::none());
+        "Q"_a, "K"_a, "causal"_a, "arrays"_a, "integers"_a, "reals"_a, "names"_a);
     nb::class_<Kernel>(m, "Kernel")
         .def("workspace_bytes", &Kernel::workspace_bytes, "Q"_a, "K"_a)
         .def("folder", &Kernel::folder)
@@ -158,6 +145,7 @@ NB_MODULE(_core, m) {
         "forward"_a, "stage"_a.none(), "backend"_a, "Q"_a, "K"_a, "mask"_a, nb::rv_policy::reference, Free());
 
     m.def("place_of", &place_of);
+    m.def("arguments", &arguments_as_they_are);
     m.attr("version") = LADDER_VERSION;
     m.attr("built_from") = ladder::built_from;
     m.attr("built_by") = LADDER_COMPILER_FAMILY;
@@ -165,7 +153,7 @@ NB_MODULE(_core, m) {
     m.def("take_interruption", &take_interruption);
     end_calls_if(signal_has_raised);
     m.def("why_not", &why_not, Free());
-    m.def("default_stage", &default_stage, "forward"_a, "Q"_a, "K"_a, "mask"_a, "backend"_a,
+    m.def("default_stage", &default_stage, "forward"_a, "sizes"_a, "options"_a, "backend"_a,
           "exactly"_a = false, Free());
     m.def("list_stages", &list_stages, Free());
     m.def("verify", &verify, "words"_a, "backend"_a, "options"_a.none(), "quick"_a, Free());
@@ -175,6 +163,6 @@ NB_MODULE(_core, m) {
     m.def("fill_inputs", &fill_inputs, Free());
     m.def("judge", &judge, Free());
     m.def("prepare", &prepare, Free());
-    m.def("dropout_mask", &dropout_mask, "P"_a, "dropout_p"_a, "seed"_a, "kept"_a, Free());
+    m.def("dropout_mask", &dropout_mask, "P"_a, "mask"_a, "kept"_a, Free());
     m.def("synchronize", &synchronize, Free());
 }

@@ -36,8 +36,8 @@ namespace {
 using at::Tensor;
 using Word = std::optional<c10::string_view>;
 using Scale = std::optional<double>;
-using Optional = std::optional<Tensor>;
-using ladder::python::Axes;
+using Names = c10::List<std::string>;
+using ladder::Axes;
 using ladder::python::Mask;
 
 std::optional<std::string> text(Word word) {
@@ -141,90 +141,63 @@ Tensor narrowed(const Tensor& x, const Tensor& like) {
     return narrow;
 }
 
-/// What a call says of the keys that a row sees, and where they lie.
-struct Masking {
+/// What a call is given besides its tensors: arrays, integers and reals, and the names of all of these in
+/// this order. Several integers may have one name.
+struct Named {
     bool causal;
-    std::vector<std::int64_t> window;
-    Optional cu_seqlens_q = {}, cu_seqlens_k = {}, columns = {};
-    std::vector<Tensor> tiles = {};  // tile_names, or none: an operator has no lists that are optional
-    std::vector<std::int64_t> tile_axes = {};  // with tiles (batches, heads, Nq, Nk)
-    double dropout_p = 0;
-    std::int64_t seed = 0;
-    Optional seqused = {}, block_table = {};
-    std::int64_t prefix = 0;
-    Optional k_scale = {}, v_scale = {};  // of K and V in e4m3
+    at::TensorList arrays;
+    c10::SymIntArrayRef integers;
+    at::ArrayRef<double> reals;
+    Names names;
 
-    /// As stages take it. Numbers in the host's memory are checked first, and then copied to where Q is;
-    /// those on a GPU are not read, as that would wait for it.
-    Mask on_device_of(const Tensor& Q, const Tensor& K) {
-        TORCH_CHECK_VALUE(window.size() == 2, "window has ", window.size(),
-                          " numbers; expected left and right");
-        TORCH_CHECK_VALUE(
-            tiles.empty() ? tile_axes.empty() : tiles.size() == tile_names.size() && tile_axes.size() == 4,
-            "tiles are ", tiles.size(), " tensors and ", tile_axes.size(), " axes; expected ",
-            tile_names.size(), " and 4, or none");
-        std::vector<std::tuple<const char*, Tensor*, at::ScalarType>> given;
-        using Named = std::tuple<const char*, Optional*, at::ScalarType>;
-        for (const auto& [name, x, type] :
-             {Named{"cu_seqlens_q", &cu_seqlens_q, at::kInt}, Named{"cu_seqlens_k", &cu_seqlens_k, at::kInt},
-              Named{"columns", &columns, at::kInt}, Named{"seqused", &seqused, at::kInt},
-              Named{"block_table", &block_table, at::kInt}, Named{"k_scale", &k_scale, at::kFloat},
-              Named{"v_scale", &v_scale, at::kFloat}}) {
-            if (*x) given.emplace_back(name, &**x, type);
-        }
-        for (std::size_t i = 0; i < tiles.size(); ++i) given.emplace_back(tile_names[i], &tiles[i], at::kInt);
-        for (const auto& [name, x, type] : given) {
-            TORCH_CHECK_VALUE(x->is_cpu() || x->device() == Q.device(), name, " is on ", x->device(),
+    bool has(std::string_view name) const {
+        const auto is = [&](const std::string& one) { return one == name; };
+        return std::any_of(names.begin(), names.end(), is);
+    }
+
+    /// As stages take it; kernels read the arrays in `kept`. Numbers in the host's memory are checked first,
+    /// and then copied to where Q is; those on a GPU are not read, as that would wait for it.
+    Mask on_device_of(const Tensor& Q, const Tensor& K, std::vector<Tensor>& kept) const {
+        ladder::Given given{causal, four(Q.sizes()), four(K.sizes()), {}, {}, reals.vec(), names.vec()};
+        for (const c10::SymInt& number : integers)
+            given.integers.push_back(number.guard_int(__FILE__, __LINE__));
+        TORCH_CHECK_VALUE(names.size() >= arrays.size(), "there are ", arrays.size(), " arrays and ",
+                          names.size(), " names");
+        for (const Tensor& array : arrays) {
+            const std::string& name = given.names[kept.size()];
+            const bool is_real = ladder::python::argument(name).kind == ladder::CallArgument::Kind::float32;
+            TORCH_CHECK_VALUE(array.is_cpu() || array.device() == Q.device(), name, " is on ", array.device(),
                               " and Q on ", Q.device(), ": they must agree");
-            *x = (type == at::kInt ? as_int32(name, *x) : *x).contiguous();
-            TORCH_CHECK_TYPE(x->scalar_type() == type, name, " is ", dtype_name(*x), "; expected ",
+            const Tensor& x = kept.emplace_back((is_real ? array : as_int32(name, array)).contiguous());
+            const auto type = is_real ? at::kFloat : at::kInt;
+            TORCH_CHECK_TYPE(x.scalar_type() == type, name, " is ", dtype_name(x), "; expected ",
                              dtype_name(type));
         }
-        const Mask mask = as_they_are(Q, K);
+        const auto as_they_are = [&] {
+            given.arrays.clear();
+            for (const Tensor& x : kept) given.arrays.push_back({address(x), x.sizes().vec(), x.is_cpu()});
+            return ladder::python::mask_of(given);
+        };
+        const Mask mask = as_they_are();
         bool moved = false;
-        for (const auto& [name, x, type] : given) {
-            if (x->device() == Q.device()) continue;
-            *x = x->to(Q.device(), /*non_blocking=*/true);
+        for (Tensor& x : kept) {
+            if (x.device() == Q.device()) continue;
+            x = x.to(Q.device(), /*non_blocking=*/true);
             moved = true;
         }
-        return moved ? as_they_are(Q, K) : mask;
+        return moved ? as_they_are() : mask;
     }
 
   private:
-    static constexpr std::array tile_names{"full_first", "full_tiles", "partial_first", "partial_tiles",
-                                           "bits"};
-
     /// Integers of another type, such as those of torch.cumsum, as int32: those in the host's memory if it
     /// holds them, those on a GPU without a look at them.
-    static Tensor as_int32(const char* name, const Tensor& x) {
+    static Tensor as_int32(const std::string& name, const Tensor& x) {
         const auto others = {at::kLong, at::kShort, at::kChar, at::kByte};
         if (std::find(others.begin(), others.end(), x.scalar_type()) == others.end()) return x;
         const Tensor small = x.to(at::kInt);
         TORCH_CHECK_VALUE(!x.is_cpu() || small.to(x.scalar_type()).equal(x), name,
                           ": expected numbers below 2^31");
         return small;
-    }
-
-    static ladder::python::Integers integers(const Tensor& x) {
-        return {address(x), x.sizes().vec(), x.is_cpu()};
-    }
-    static std::optional<ladder::python::Integers> integers(const Optional& x) {
-        return x ? std::optional(integers(*x)) : std::nullopt;
-    }
-    Mask as_they_are(const Tensor& Q, const Tensor& K) const {
-        ladder::python::Numbers numbers{
-            integers(cu_seqlens_q), integers(cu_seqlens_k), integers(columns), integers(seqused),
-            integers(block_table),  integers(k_scale),      integers(v_scale), {}};
-        if (!tiles.empty()) {
-            numbers.tiles = ladder::python::Tiles{tile_axes,          integers(tiles[0]), integers(tiles[1]),
-                                                  integers(tiles[2]), integers(tiles[3]), integers(tiles[4])};
-        }
-        return ladder::python::mask_of({causal,
-                                        {static_cast<int>(window[0]), static_cast<int>(window[1])},
-                                        dropout_p,
-                                        static_cast<std::uint64_t>(seed),
-                                        prefix},
-                                       numbers, four(Q.sizes()), four(K.sizes()));
     }
 };
 
@@ -245,11 +218,12 @@ ladder::python::Kernel& kernel_for(bool forward, Word stage, const std::string& 
 /// RuntimeError whose text begins with its name.
 template <class Call>
 void with_kernel(bool forward, Word stage, c10::string_view backend, const Tensor& Q, const Tensor& K,
-                 const Tensor& V, Masking masking, const Call& call) {
+                 const Tensor& V, const Named& given, const Call& call) {
     TORCH_CHECK_VALUE(Q.is_cuda() || backend != "gpu", "backend is 'gpu' and Q is in the CPU's memory");
     try {
         const c10::DeviceGuard on_its_device(Q.device());
-        const Mask mask = masking.on_device_of(Q, K);
+        std::vector<Tensor> kept;
+        const Mask mask = given.on_device_of(Q, K, kept);
         Axes of_Q = four(Q.sizes()), of_K = mask.keys(of_Q, four(K.sizes()));
         const Axes of_V = mask.keys(of_Q, four(V.sizes()));
         auto& kernel =
@@ -282,14 +256,12 @@ double default_scale(const Tensor& Q) {
 }
 
 /// O, as Q is laid out, and L.
-std::tuple<Tensor, Tensor> computed(const Tensor& Q, const Tensor& K, const Tensor& V, const Masking& masking,
+std::tuple<Tensor, Tensor> computed(const Tensor& Q, const Tensor& K, const Tensor& V, const Named& given,
                                     Scale scale, Word stage, c10::string_view backend, bool may_copy) {
-    TORCH_CHECK_VALUE(masking.k_scale.has_value() == masking.v_scale.has_value(),
-                      "k_scale and v_scale go together");
-    require_agreement({{"Q", Q}, {"K", K}, {"V", V}}, masking.k_scale.has_value());
+    require_agreement({{"Q", Q}, {"K", K}, {"V", V}}, given.has("k_scale") || given.has("v_scale"));
     Tensor O;
     const Tensor L = at::empty(Q.sizes().slice(0, 3), Q.options().dtype(at::kFloat));
-    with_kernel(true, stage, backend, Q, K, V, masking,
+    with_kernel(true, stage, backend, Q, K, V, given,
                 [&](auto& kernel, std::int64_t columns, const Mask& mask, std::uintptr_t workspace,
                     std::uintptr_t stream) {
                     TORCH_CHECK_VALUE(may_copy || columns == Q.size(3), kernel.folder(),
@@ -304,29 +276,18 @@ std::tuple<Tensor, Tensor> computed(const Tensor& Q, const Tensor& K, const Tens
 }
 
 std::tuple<Tensor, Tensor> attention(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
-                                     at::IntArrayRef window, const Optional& cu_seqlens_q,
-                                     const Optional& cu_seqlens_k, const Optional& columns,
-                                     at::TensorList tiles, at::IntArrayRef tile_axes, double dropout_p,
-                                     c10::SymInt seed, Scale scale, Word stage, Word,
+                                     at::TensorList arrays, c10::SymIntArrayRef integers,
+                                     at::ArrayRef<double> reals, Names names, Scale scale, Word stage, Word,
                                      c10::string_view backend) {
-    return computed(Q, K, V,
-                    {causal, window.vec(), cu_seqlens_q, cu_seqlens_k, columns, tiles.vec(), tile_axes.vec(),
-                     dropout_p, seed.guard_int(__FILE__, __LINE__)},
-                    scale, stage, backend, true);
+    return computed(Q, K, V, {causal, arrays, integers, reals, names}, scale, stage, backend, true);
 }
 
 /// Of Q (B, H, Nq, d), and K and V (B, Hkv, N, d) or (pages, Hkv, page_size, d); these in e4m3 with scales.
-std::tuple<Tensor, Tensor> decode(const Tensor& Q, const Tensor& K, const Tensor& V, const Optional& k_scale,
-                                  const Optional& v_scale, const Optional& block_table,
-                                  const Optional& seqused, std::int64_t prefix, bool causal, Scale scale,
-                                  Word stage, c10::string_view backend) {
-    Masking masking{causal, {-1, -1}};
-    masking.prefix = prefix;
-    masking.seqused = seqused;
-    masking.block_table = block_table;
-    masking.k_scale = k_scale;
-    masking.v_scale = v_scale;
-    return computed(Q, K, V, masking, scale, stage, backend, false);
+std::tuple<Tensor, Tensor> decode(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
+                                  at::TensorList arrays, c10::SymIntArrayRef integers,
+                                  at::ArrayRef<double> reals, Names names, Scale scale, Word stage,
+                                  c10::string_view backend) {
+    return computed(Q, K, V, {causal, arrays, integers, reals, names}, scale, stage, backend, false);
 }
 
 /// As kernels read it. Autograd makes a gradient, and may lay it out as no kernel takes it: that of a sum is
@@ -339,11 +300,12 @@ Tensor readable(const Tensor& x) {
     return is ? x : x.clone(at::MemoryFormat::Contiguous);
 }
 
-std::tuple<Tensor, Tensor, Tensor> attention_backward(
-    const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, const Tensor& L, const Tensor& dO,
-    bool causal, at::IntArrayRef window, const Optional& cu_seqlens_q, const Optional& cu_seqlens_k,
-    const Optional& columns, at::TensorList tiles, at::IntArrayRef tile_axes, double dropout_p,
-    c10::SymInt seed, Scale scale, Word stage, c10::string_view backend) {
+std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Tensor& K, const Tensor& V,
+                                                      const Tensor& O, const Tensor& L, const Tensor& dO,
+                                                      bool causal, at::TensorList arrays,
+                                                      c10::SymIntArrayRef integers,
+                                                      at::ArrayRef<double> reals, Names names, Scale scale,
+                                                      Word stage, c10::string_view backend) {
     require_agreement({{"Q", Q}, {"K", K}, {"V", V}, {"O", O}, {"dO", dO}});
     TORCH_CHECK_TYPE(L.scalar_type() == at::kFloat, "L is ", dtype_name(L), "; expected float32");
     TORCH_CHECK_VALUE(L.sizes() == Q.sizes().slice(0, 3), "L is ", axes_text(L.sizes()), "; expected ",
@@ -356,10 +318,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(
     }
     Tensor dQ, dK, dV;
     const Tensor l = L.contiguous();
-    const Masking masking{causal,          window.vec(), cu_seqlens_q,
-                          cu_seqlens_k,    columns,      tiles.vec(),
-                          tile_axes.vec(), dropout_p,    seed.guard_int(__FILE__, __LINE__)};
-    with_kernel(false, stage, backend, Q, K, V, masking,
+    with_kernel(false, stage, backend, Q, K, V, {causal, arrays, integers, reals, names},
                 [&](auto& kernel, std::int64_t width, const Mask& mask, std::uintptr_t workspace,
                     std::uintptr_t stream) {
                     const Tensor q = widened(Q, width), k = widened(K, width), v = widened(V, width),
@@ -382,45 +341,30 @@ const auto& dispatched(const char* name) {
 }
 
 /// attention() without gradients.
-std::tuple<Tensor, Tensor> below_autograd(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
-                                          at::IntArrayRef window, const Optional& cu_seqlens_q,
-                                          const Optional& cu_seqlens_k, const Optional& columns,
-                                          at::TensorList tiles, at::IntArrayRef tile_axes, double dropout_p,
-                                          c10::SymInt seed, Scale scale, Word stage, Word backward_stage,
+std::tuple<Tensor, Tensor> below_autograd(const Tensor& Q, const Tensor& K, const Tensor& V,
+                                          const Named& given, Scale scale, Word stage, Word backward_stage,
                                           c10::string_view backend) {
     const at::AutoDispatchBelowADInplaceOrView below;
     return dispatched<decltype(attention)>("flash_ladder::attention")
-        .call(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, tile_axes, dropout_p, seed,
-              scale, stage, backward_stage, backend);
+        .call(Q, K, V, given.causal, given.arrays, given.integers, given.reals, given.names, scale, stage,
+              backward_stage, backend);
 }
 
 struct Attention : torch::autograd::Function<Attention> {
-    using Rest = std::tuple<bool, std::vector<std::int64_t>, std::vector<std::int64_t>, double, c10::SymInt,
-                            Scale, std::optional<std::string>, std::string>;
-    static constexpr std::size_t most_arguments = 20;  // each tensor of tiles counts as one
-    static constexpr std::size_t first_of_tiles = 8;   // of those that are saved
+    using Rest = std::tuple<bool, std::vector<double>, Names, Scale, std::optional<std::string>, std::string>;
+    static constexpr std::size_t arguments = 8;    // of below_autograd()
+    static constexpr std::size_t first_array = 5;  // of the tensors that are saved
 
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const Tensor& Q,
-                                                  const Tensor& K, const Tensor& V, bool causal,
-                                                  at::IntArrayRef window, const Optional& cu_seqlens_q,
-                                                  const Optional& cu_seqlens_k, const Optional& columns,
-                                                  at::TensorList tiles, at::IntArrayRef tile_axes,
-                                                  double dropout_p, c10::SymInt seed, Scale scale, Word stage,
-                                                  Word backward_stage, c10::string_view backend) {
-        const auto [O, L] =
-            below_autograd(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, tile_axes,
-                           dropout_p, seed, scale, stage, backward_stage, backend);
-        torch::autograd::variable_list saved{Q,
-                                             K,
-                                             V,
-                                             O,
-                                             L,
-                                             cu_seqlens_q.value_or(Tensor()),
-                                             cu_seqlens_k.value_or(Tensor()),
-                                             columns.value_or(Tensor())};
-        saved.insert(saved.end(), tiles.begin(), tiles.end());
+                                                  const Tensor& K, const Tensor& V, const Named& given,
+                                                  Scale scale, Word stage, Word backward_stage,
+                                                  c10::string_view backend) {
+        const auto [O, L] = below_autograd(Q, K, V, given, scale, stage, backward_stage, backend);
+        torch::autograd::variable_list saved{Q, K, V, O, L};
+        saved.insert(saved.end(), given.arrays.begin(), given.arrays.end());
         ctx->save_for_backward(std::move(saved));
-        ctx->saved_data["rest"] = Rest(causal, window.vec(), tile_axes.vec(), dropout_p, seed, scale,
+        ctx->saved_data["integers"] = given.integers;
+        ctx->saved_data["rest"] = Rest(given.causal, given.reals.vec(), given.names, scale,
                                        text(backward_stage), std::string(backend));
         ctx->mark_non_differentiable({L});
         ctx->set_materialize_grads(false);  // no kernel that fills a gradient of L with zeros
@@ -429,36 +373,35 @@ struct Attention : torch::autograd::Function<Attention> {
 
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                    const torch::autograd::variable_list& gradients) {
-        torch::autograd::variable_list of_arguments(most_arguments);
+        torch::autograd::variable_list of_arguments(arguments);
         if (!gradients[0].defined()) return of_arguments;
         const auto saved = ctx->get_saved_variables();
-        const auto given = [&](int i) { return saved[i].defined() ? Optional(saved[i]) : Optional(); };
-        const at::TensorList tiles = at::TensorList(saved).slice(first_of_tiles);
-        const auto [causal, window, tile_axes, dropout_p, seed, scale, stage, backend] =
-            ctx->saved_data["rest"].to<Rest>();
+        const auto integers = ctx->saved_data["integers"].toSymIntVector();
+        const auto [causal, reals, names, scale, stage, backend] = ctx->saved_data["rest"].to<Rest>();
         std::tie(of_arguments[0], of_arguments[1], of_arguments[2]) =
             dispatched<decltype(attention_backward)>("flash_ladder::attention_backward")
-                .call(saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0], causal, window,
-                      given(5), given(6), given(7), tiles, tile_axes, dropout_p, seed, scale,
+                .call(saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0], causal,
+                      at::TensorList(saved).slice(first_array), integers, reals, names, scale,
                       stage ? Word(*stage) : Word(), backend);
         return of_arguments;
     }
 };
 
 std::tuple<Tensor, Tensor> with_gradients(const Tensor& Q, const Tensor& K, const Tensor& V, bool causal,
-                                          at::IntArrayRef window, const Optional& cu_seqlens_q,
-                                          const Optional& cu_seqlens_k, const Optional& columns,
-                                          at::TensorList tiles, at::IntArrayRef tile_axes, double dropout_p,
-                                          c10::SymInt seed, Scale scale, Word stage, Word backward_stage,
-                                          c10::string_view backend) {
+                                          at::TensorList arrays, c10::SymIntArrayRef integers,
+                                          at::ArrayRef<double> reals, Names names, Scale scale, Word stage,
+                                          Word backward_stage, c10::string_view backend) {
     for (const Tensor& x : {Q, K, V}) {
         TORCH_CHECK_NOT_IMPLEMENTED(!x._fw_grad(0).defined(),
                                     "flash_ladder::attention has no derivatives in "
                                     "forward mode");
     }
+    for (std::size_t i = 0; i < arrays.size() && i < names.size() && at::GradMode::is_enabled(); ++i)
+        TORCH_CHECK_TYPE(!arrays[i].requires_grad(), std::string(names[i]),
+                         " requires a gradient, and none flows to it");
     const auto call = [&](const auto& f) {
-        return f(Q, K, V, causal, window, cu_seqlens_q, cu_seqlens_k, columns, tiles, tile_axes, dropout_p,
-                 seed, scale, stage, backward_stage, backend);
+        return f(Q, K, V, Named{causal, arrays, integers, reals, names}, scale, stage, backward_stage,
+                 backend);
     };
     if (!at::GradMode::is_enabled() || !(Q.requires_grad() || K.requires_grad() || V.requires_grad()))
         return call(below_autograd);
@@ -468,22 +411,18 @@ std::tuple<Tensor, Tensor> with_gradients(const Tensor& Q, const Tensor& K, cons
 
 TORCH_LIBRARY(flash_ladder, m) {
     m.set_python_module("flash_ladder.torch");  // which has what they return, without running them
-    m.def(
-        "attention(Tensor q, Tensor k, Tensor v, bool causal, int[] window, Tensor? cu_seqlens_q, "
-        "Tensor? cu_seqlens_k, Tensor? columns, Tensor[] tiles, int[] tile_axes, float dropout_p, "
-        "SymInt seed, float? scale, str? stage, str? backward_stage, str backend) -> (Tensor, Tensor)",
-        {at::Tag::pt2_compliant_tag});
-    m.def(
-        "attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, bool causal, "
-        "int[] window, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? columns, Tensor[] tiles, "
-        "int[] tile_axes, float dropout_p, SymInt seed, float? scale, str? stage, str backend) "
-        "-> (Tensor, Tensor, Tensor)",
-        {at::Tag::pt2_compliant_tag});
-    m.def(
-        "decode(Tensor q, Tensor k, Tensor v, Tensor? k_scale, Tensor? v_scale, Tensor? block_table, "
-        "Tensor? seqused, int prefix, bool causal, float? scale, str? stage, str backend) -> (Tensor, "
-        "Tensor)",
-        {at::Tag::pt2_compliant_tag});
+    // What else a call is given: see Named.
+    const std::string rest =
+        "bool causal, Tensor[] arrays, SymInt[] integers, float[] reals, str[] names, "
+        "float? scale, str? stage, ";
+    const auto define = [&](const std::string& schema) {
+        m.def(schema.c_str(), {at::Tag::pt2_compliant_tag});
+    };
+    define("attention(Tensor q, Tensor k, Tensor v, " + rest +
+           "str? backward_stage, str backend) -> (Tensor, Tensor)");
+    define("attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, " + rest +
+           "str backend) -> (Tensor, Tensor, Tensor)");
+    define("decode(Tensor q, Tensor k, Tensor v, " + rest + "str backend) -> (Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(flash_ladder, CPU, m) {
     m.impl("attention", attention);

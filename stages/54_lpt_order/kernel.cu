@@ -402,7 +402,7 @@ void backward(const Problem& p) {
 }
 
 using Dims = HeadDims<64, 128>;
-LADDER_STAGE(backward, Dims, .number = 54, .name = "lpt_order", .parent = 53,
+LADDER_STAGE(backward, Dims, .number = 54, .name = "lpt_order", .parent = 51,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "under a mask blocks take the first key tile of several heads, then the second one",
              .shows_in = "backward", .pass = Pass::backward,

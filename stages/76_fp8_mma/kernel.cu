@@ -593,7 +593,7 @@ std::size_t counter_bytes(const Shape&, int) {
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 76, .name = "fp8_mma", .parent = 70,
+LADDER_STAGE(forward, Dims, .number = 76, .name = "fp8_mma", .parent = 70, .part = 90, .place = 95,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
                                      {128, 128, 2}),
              .change = "mma.sync instead of wgmma: the same e4m3 numbers, in sums that keep all bits of fp32",

@@ -433,7 +433,7 @@ void forward(const Problem& p) {
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 84, .name = "unified_maximum", .parent = 17,
+LADDER_STAGE(forward, Dims, .number = 84, .name = "unified_maximum", .parent = 17, .part = 90, .place = 94,
              .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
              .change = "m is fixed beforehand: a warp looks for a maximum once a score leaves a band",
              .shows_in = "decode", .most_lines = 500,  // with a fixed maximum

@@ -57,7 +57,7 @@ def overhead():
     rows = []
     for problem, stage, Nq in (("05", 5, 64), ("one query row", None, 1), ("64 query rows", None, 64)):
         q, k, v = (torch.randn(1, 2, n, 64, device="cuda", dtype=torch.bfloat16) for n in (Nq, 64, 64))
-        rest = False, (-1, -1), None, None, None, [], [], 0.0, 0, None, stage and str(stage), None, "cpu"
+        rest = False, [], [], [], [], None, stage and str(stage), None, "cpu"
         calls = {"ladder": lambda: ladder.attention(q, k, v, stage=stage),
                  "operator": lambda: torch.ops.flash_ladder.attention(q, k, v, *rest),
                  "sdpa": lambda: F.scaled_dot_product_attention(q, k, v)}

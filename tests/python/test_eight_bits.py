@@ -234,9 +234,10 @@ def test_the_operator():
     expected = decode(q, k, v, **scales)  # also loads the operators
     first = [x.transpose(1, 2) for x in (q, k, v)]
     # Not test_schema: it multiplies the inputs, and PyTorch multiplies none of this type
+    both = [k_scale, v_scale], [], [], ["k_scale", "v_scale"]
     tests = "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
     torch.library.opcheck(torch.ops.flash_ladder.decode.default,
-                          (*first, k_scale, v_scale, None, None, 0, True, None, None, "cpu"), test_utils=tests)
+                          (*first, True, *both, None, None, "cpu"), test_utils=tests)
     compiled = torch.compile(lambda q, k, v, scale: decode(q + 0, k, v, k_scale=scale, v_scale=v_scale), fullgraph=True,
                              backend="aot_eager")
     assert torch.equal(compiled(q, k, v, k_scale), expected)
@@ -251,10 +252,9 @@ def test_the_operator():
         (TypeError, "Q is float8_e4m3fn; expected", lambda: decode(k, k, v, **scales)),
         (TypeError, "Q is float8_e4m3fn; expected", lambda: attention(*(x.transpose(1, 2) for x in (k, k, v)), stage=OF_8_BITS)),
         (TypeError, "K is float16 and has scales; expected float8_e4m3fn",
-         lambda: torch.ops.flash_ladder.decode(*(x.half() for x in first), k_scale, v_scale, None, None, 0, False, None,
-                                               None, "cpu")),
+         lambda: torch.ops.flash_ladder.decode(*(x.half() for x in first), False, *both, None, None, "cpu")),
         (ValueError, "k_scale and v_scale go together",
-         lambda: torch.ops.flash_ladder.decode(*first, k_scale, None, None, None, 0, False, None, None, "cpu")),
+         lambda: torch.ops.flash_ladder.decode(*first, False, [k_scale], [], [], ["k_scale"], None, None, "cpu")),
         (TypeError, r"k_scale is \[\[0.5\], 1\]; expected numbers", lambda: decode(q, k, v, k_scale=[[0.5], 1], v_scale=1)),
         (ValueError, "quantize has no gradients", lambda: quantize(q.detach().requires_grad_())),
         (ValueError, "K requires a gradient, and no stage computes gradients in 8 bits",

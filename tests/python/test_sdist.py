@@ -10,6 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from conftest import BUILD
 
 pytest.importorskip("scikit_build_core")
 PROJECT = Path(__file__).resolve().parents[2] / "python"
@@ -49,3 +50,18 @@ def test_an_sdist_is_whole(tmp_path):
             made = header == "built_of.h" and (sources / "harness/built_of.cmake").exists()
             assert made or (sources / header).exists() or (file.parent / header).exists(), f"{file} includes {header}"
     assert named > 100
+
+
+def test_an_installed_package_has_all_that_its_operators_include(tmp_path):
+    """PyTorch's operators are compiled where the package is installed."""
+    if not BUILD or not shutil.which("cmake"):
+        pytest.skip("there is no build to install, or no cmake")
+    subprocess.run(["cmake", "--install", BUILD, "--component", "python", "--prefix", tmp_path], check=True,
+                   stdout=subprocess.DEVNULL)
+    sources = tmp_path / "flash_ladder" / "sources"
+    found, left = set(), ["python/src/torch.cpp"]
+    while left:
+        found.add(header := left.pop())
+        named = re.findall(r'^ *# *include "([^"]+)"', (sources / header).read_text(), re.MULTILINE)
+        left += set(named) - found
+    assert "harness/features/given.h" in found

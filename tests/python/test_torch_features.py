@@ -1,5 +1,6 @@
 """Masks, dropout and caches in PyTorch. What they mean is checked in test_features.py, on NumPy's arrays."""
 
+import inspect
 import re
 
 import numpy as np
@@ -14,9 +15,27 @@ import flash_ladder
 from flash_ladder.torch import attention, decode
 
 
-def mask(causal=False, begin=(None, None), columns=None, tiles=(), axes=(), dropout_p=0.0, seed=0):
-    """As the operators take it."""
-    return causal, (-1, -1), *begin, columns, list(tiles), axes, dropout_p, seed
+PARTS = "full_first", "full_tiles", "partial_first", "partial_tiles", "bits"
+
+
+def mask(causal=False, arrays=(), integers=(), reals=()):
+    """As the operators take it, of (name, value)."""
+    names, values = zip(*arrays, *integers, *reals) if (arrays or integers or reals) else ((), ())
+    first, last = len(arrays), len(arrays) + len(integers)
+    return causal, list(values[:first]), list(values[first:last]), list(values[last:]), list(names)
+
+
+def test_the_package_has_every_argument_that_a_feature_brings():
+    """In both of its forms, which have the same."""
+    listed = {name for name, argument in flash_ladder._arguments.ARGUMENTS.items() if not argument.is_part}
+    found = set()
+    for name in "attention", "attention_backward", "decode":
+        parameters, in_torch = (inspect.signature(getattr(module, name)).parameters
+                                for module in (flash_ladder, flash_ladder.torch))
+        assert parameters.keys() == in_torch.keys() - {"backward_stage"}
+        assert all(in_torch[word].default == one.default for word, one in parameters.items())
+        found |= parameters.keys()
+    assert {"window", "seqused", "k_scale"} <= listed <= found
 
 
 def test_operators_pass_opcheck():
@@ -31,12 +50,13 @@ def test_operators_pass_opcheck():
         inputs = [x.detach() for x in inputs]
         torch.library.opcheck(torch.ops.flash_ladder.attention.default, (*inputs, *options), test_utils="test_faketensor")
     q, k, v = (x.detach()[:1] for x in (q, k, v))
-    begin = integers([0, 20, 70]), integers([0, 40, 90])
+    begin = [("cu_seqlens_q", integers([0, 20, 70])), ("cu_seqlens_k", integers([0, 40, 90]))]
     axes, *tiles = flash_ladder.tile_lists(torch.ones(70, 90, dtype=torch.bool, device=DEVICE).tril())
-    for masked in mask(begin=begin), mask(tiles=tiles, axes=axes), mask(True, dropout_p=0.1, seed=-5):
+    lists = list(zip(PARTS, tiles)), [("tiles", axis) for axis in axes]
+    for masked in mask(arrays=begin), mask(False, *lists), mask(True, [], [("seed", -5)], [("dropout_p", 0.1)]):
         torch.library.opcheck(torch.ops.flash_ladder.attention.default, (q, k, v, *masked, None, None, None, "cpu"))
     torch.library.opcheck(torch.ops.flash_ladder.decode.default,
-                          (q, k, v, None, None, None, integers([77]), 0, True, None, None, "cpu"))
+                          (q, k, v, *mask(True, [("seqused", integers([77]))]), None, None, "cpu"))
 
 
 def integers(x):
@@ -174,8 +194,24 @@ def test_numbers_are_checked_and_gradients_that_no_stage_has_are_refused():
         attention(q, k, v, tiles=tiles.bits)
     with pytest.raises(ValueError, match="dropout_p is 0.1 and seed is None: dropout needs a seed"):
         attention(q, k, v, dropout_p=0.1)
-    with pytest.raises(ValueError, match="tiles are 4 tensors and 4 axes; expected 5 and 4, or none"):
-        torch.ops.flash_ladder.attention(q, k, v, *mask(tiles=tiles[1:5], axes=tiles[0]), None, None, None, "cpu")
+    operator = lambda *given: torch.ops.flash_ladder.attention(q, k, v, *given, None, None, None, "cpu")
+    axes = [("tiles", axis) for axis in tiles.axes]
+    for arrays, integers_ in (zip(PARTS[:4], tiles[1:]), axes), (zip(PARTS, tiles[1:]), axes[1:]):
+        with pytest.raises(ValueError, match="tiles: expected 4 axes and the arrays full_first, full_tiles, partial_first, "):
+            operator(*mask(False, list(arrays), integers_))
+    with pytest.raises(ValueError, match="window has 1 numbers; expected left and right"):
+        operator(*mask(False, [], [("window", 3)]))
+    for given in mask(False, [("column", integers([0]))]), mask(False, [], [("column", 0)]), mask(False, [], [], [("column", 0.5)]):
+        with pytest.raises(ValueError, match="no call has an argument 'column'"):
+            operator(*given)
+    for given, said in ((mask(False, [], [("columns", 3)]), "columns is an array"), (mask(False, [], [], [("prefix", 3.0)]),
+                        "prefix is an integer"), (mask(False, [("dropout_p", integers([3]))]), "dropout_p is a real")):
+        with pytest.raises(ValueError, match=said):
+            operator(*given)
+    with pytest.raises(TypeError, match="k_scale requires a gradient, and none flows to it"):
+        operator(*mask(False, [("k_scale", torch.ones(1, 2, device=DEVICE, requires_grad=True))]))
+    with pytest.raises(ValueError, match="there are 0 names of 1 arrays and numbers"):
+        operator(False, [], [3], [], [])
     with pytest.raises(ValueError, match="decode has no gradients: call it under torch.no_grad()"):
         decode(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
     with pytest.raises(ValueError, match="cu_seqlens_q: the last is 69; expected Nq = 70"):

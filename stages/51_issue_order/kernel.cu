@@ -1,0 +1,383 @@
+// Stage 51: issue order. What is ready starts before the next wait. L is read into registers before the wait
+// for S, and dV's product starts before dP is waited for, by 64 queries: a product that needs P before that
+// wait also keeps the exponentials there, where ptxas would move them past it. dQ's product starts before
+// dK's, during which dQ leaves, and a warp of the producer's warpgroup sends it.
+
+#include "stages/hopper.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr int groups = 2;  // warpgroups that multiply, of 64 keys each
+constexpr int threads = 128 * (1 + groups);
+constexpr int row_threads = 256;  // of the kernels before and after
+constexpr int depth = 2;          // slots of Q and dO
+
+/// Named barriers, by what is true when they are complete. 0 is that of __syncthreads.
+enum {
+    dS_full = 1,         // dS of all keys has been written
+    K_empty = 2,         // no warp reads K any more
+    gradients_full = 3,  // by warpgroups: its rows of dK and dV have been written
+    dQ_full = 5,         // by warpgroups: its part of dQ has been written
+    dQ_empty = 7         // by warpgroups: its part of dQ has been read
+};
+
+/// The constants that depend on d.
+template <int d>
+struct Tile {
+    static constexpr int Br = d == 64 ? 128 : 64;
+    static constexpr int Bc = 64 * groups;
+};
+
+/// Tiles are panels of 64 columns: rows of 128 bytes, in the swizzle of tensor maps and wgmma.
+template <class T, int d>
+struct Shared {
+    alignas(1024) T K[groups][d / 64][64][64];  // then dK
+    alignas(1024) T V[groups][d / 64][64][64];  // then dV
+    alignas(1024) T Q[depth][d / 64][Tile<d>::Br][64];
+    alignas(1024) T dO[depth][d / 64][Tile<d>::Br][64];
+    alignas(1024) T dS[depth][groups][Tile<d>::Br][64];  // rows are queries, a panel the keys of a warpgroup
+    alignas(1024) float dQ[groups][4][8][32][4];         // of each warp, on their way out: 32 of each lane
+    float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
+    Mbarrier keys_full, full[depth], empty[depth];
+};
+
+struct Maps {
+    TensorMap Q, K, V, dO, dK, dV;
+};
+
+/// The address in fp32 sums (rows, d) of the 16 x 8 fragment at this row and column. Sums lie in panels of
+/// 64 x 64, and in a panel as the lanes of a warp hold them: lane 0's float4, then those of the other lanes.
+template <int d>
+__device__ int fragment(int row, int column) {
+    const int panel = row / 64 * (d / 64) + column / 64;
+    return (panel * 32 + row % 64 / 16 * 8 + column % 64 / 8) * 32;
+}
+
+/// The workspace of a head, with rows rounded up to whole tiles.
+template <int d>
+struct Sums {
+    float4* dQ;    // dQ / scale, by fragments
+    float *L, *D;  // L in base 2; inf past the last row
+
+    __device__ Sums(const Problem& p, int b, int h) {
+        const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
+                           head = (std::int64_t{b} * p.H + h) * rows;
+        float* first = static_cast<float*>(p.workspace);
+        dQ = reinterpret_cast<float4*>(first + head * d);
+        L = first + all * d + head;
+        D = L + all;
+    }
+};
+
+/// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0. d / 8 threads per row.
+template <class T, int d>
+__global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
+    constexpr int lanes = d / 8;
+    const int row = blockIdx.x * (row_threads / lanes) + threadIdx.x / lanes, lane = threadIdx.x % lanes;
+    const int h = blockIdx.y, b = blockIdx.z;
+    const Sums<d> sums(p, b, h);
+    float D = 0.0f;
+    if (row < p.Nq) {
+        const auto read = [&](const View& X) {
+            return load(reinterpret_cast<const uint4*>(matrix<T>(X, b, h) + row * X.row + 8 * lane));
+        };
+        const uint4 x = read(p.dO), y = read(p.O);
+        const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            const float2 dO = unpack<T>(xs[n]), O = unpack<T>(ys[n]);
+            D += dO.x * O.x + dO.y * O.y;
+        }
+    }
+#pragma unroll
+    for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
+    if (row >= ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br) return;
+    if (lane == 0) {
+        const float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
+        store(sums.L + row, row < p.Nq ? load(L) * log2_e : inf);
+        store(sums.D + row, D);
+    }
+    float4* dQ = sums.dQ + row * (d / 4) + lane;
+    store(dQ, {0.0f, 0.0f, 0.0f, 0.0f});
+    store(dQ + lanes, {0.0f, 0.0f, 0.0f, 0.0f});
+}
+
+/// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D.
+template <int d, class Shared>
+__device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps, int b, int h, int i, int k) {
+    const int slot = k % depth, row = i * Tile<d>::Br;
+    const Sums<d> sums(p, b, h);
+    Mbarrier* full = &shared.full[slot];
+    mbarrier_try_wait(&shared.empty[slot], k / depth - 1);  // tile k - depth has been read
+    mbarrier_expect(full, sizeof shared.Q[0] + sizeof shared.dO[0] + sizeof shared.L[0] + sizeof shared.D[0]);
+    bulk_load(shared.Q[slot], &maps.Q, row, h, b, full);
+    bulk_load(shared.dO[slot], &maps.dO, row, h, b, full);
+    bulk_load(shared.L[slot], sums.L + row, sizeof shared.L[0], full);
+    bulk_load(shared.D[slot], sums.D + row, sizeof shared.D[0], full);
+}
+
+/// Starts C = X Y^T, for this warpgroup's 64 rows of X and Br rows of Y.
+template <class T, int d, int Br = Tile<d>::Br>
+__device__ void multiply_rows(Descriptor X, Descriptor Y, float (&C)[Br / 2]) {
+#pragma unroll
+    for (int c = 0; c < d; c += 16) wgmma<T, Br, false>(C, X.column<64>(c), Y.column<Br>(c), c > 0);
+    wgmma_commit();
+}
+
+/// C += A X for `rows` columns of A (64, Br), which is in registers, from `first` on, and as many rows of X
+/// (Br, d). Starts it.
+template <class T, int d, int rows = Tile<d>::Br, int Br = Tile<d>::Br>
+__device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 64][Br][64], float (&C)[d / 2],
+                            int first = 0) {
+    const Descriptor x = matrix_descriptor(X, Br);
+#pragma unroll
+    for (int k = first; k < first + rows; k += 16) wgmma<T, d, true>(C, &A[k / 4], x.row(k), true);
+    wgmma_commit();
+}
+
+/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
+/// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
+template <class T, int Br>
+__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int m,
+                             const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, end = 32 * m + 32;
+    const float scale = p.scale * log2_e;
+#pragma unroll
+    for (int c = 32 * m; c < end; ++c) {
+        S[c] = S[c] * scale - (c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y);
+    }
+    if (masked) {
+        int begin[2];  // the first of this lane's columns, queries, that sees the key
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int key = first_key + 16 * warp + g + 8 * r;
+            begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - first_row - 2 * t : 0;
+        }
+#pragma unroll
+        for (int c = 32 * m; c < end; ++c) {
+            if (column_of(c) < begin[row_of(c)]) S[c] = -inf;
+        }
+    }
+#pragma unroll
+    for (int c = 32 * m; c < end; c += 2) {
+        S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
+        P[c / 2] = pack<T>(S[c], S[c + 1]);
+    }
+}
+
+/// Writes this warpgroup's dS^T (64, Br) to shared memory as dS, rows by queries.
+template <class T, int Br>
+__device__ void write_transposed(const std::uint32_t (&dS)[Br / 4], T (&to)[Br][64]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < Br; n += 16) {  // 16 keys by 16 queries
+        const std::uint32_t x[4] = {dS[n / 4], dS[n / 4 + 1], dS[n / 4 + 2], dS[n / 4 + 3]};
+        const int row = n + b_row(lane), key = 16 * warp + b_column(lane);
+        stmatrix_transposed(&to[row][key ^ row % 8 * 8], x);
+    }
+}
+
+/// Writes C (64, d) of this warpgroup times a factor to a tile in shared memory.
+template <class T, int d>
+__device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64][64][64]) {
+    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int c = 0; c < d / 2; c += 8) {
+        std::uint32_t x[4];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) x[n] = pack<T>(C[c + 2 * n] * factor, C[c + 2 * n + 1] * factor);
+        const int row = 16 * warp + a_row(lane), column = 2 * c % 64 + a_column(lane);
+        stmatrix(&to[2 * c / 64][row][column ^ row % 8 * 8], x);
+    }
+}
+
+/// Adds each warpgroup's part of dQ to the sums of `total` query tiles, of which the first is tile i of head
+/// h. One warp calls it.
+template <class T, int d>
+__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i, int first, int total) {
+    const bool sends = threadIdx.x % 32 == 0;
+#pragma unroll 1
+    for (int k = 0; k < total; ++k) {
+#pragma unroll
+        for (int g = 0; g < groups; ++g) {
+            named_barrier_sync(dQ_full + g, 128 + 32);
+            const int row = i * Tile<d>::Br + (d == 64 ? 64 * g : 0), column = d == 64 ? 0 : 64 * g;
+            float4* to = Sums<d>(p, b, h).dQ + fragment<d>(row, column);
+            if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
+        }
+        if (sends) bulk_wait_read<1>();
+        __syncwarp();
+        named_barrier_arrive(dQ_empty, 128 + 32);
+        if (sends) bulk_wait_read<0>();
+        __syncwarp();
+        named_barrier_arrive(dQ_empty + 1, 128 + 32);
+        if (++i == ceil_div(p.Nq, Tile<d>::Br)) i = first, ++h;
+    }
+}
+
+template <class T, int d>
+__global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const __grid_constant__ Maps maps) {
+    constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
+    const int Tr = ceil_div(p.Nq, Br);
+    auto& shared = aligned_shared_memory<Shared<T, d>>();
+    const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, heads = p.H / p.Hkv;
+    if (threadIdx.x == 0) {
+        mbarrier_init(&shared.keys_full, 1);
+        for (int slot = 0; slot < depth; ++slot) {
+            mbarrier_init(&shared.full[slot], 1);
+            mbarrier_init(&shared.empty[slot], 128 * groups);
+        }
+        mbarrier_fence_init();
+    }
+    __syncthreads();  // the mbarriers are set up
+    // The first query tile that sees a key, and how many tiles there are, over all heads of the group
+    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0;
+    const int total = (Tr - first) * heads, group = uniform(threadIdx.x / 128);
+    if (group == 0) {
+        release_registers<24>();
+        if (threadIdx.x / 32 == 1) send_dQ<T, d>(shared, p, b, h_kv * heads, first, first, total);
+        if (threadIdx.x > 0) return;
+        mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
+        for (int g = 0; g < groups; ++g) {
+            bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
+            bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
+        }
+        int i = first, h = h_kv * heads;
+#pragma unroll 1
+        for (int k = 0; k < total; ++k) {
+            load_queries<d>(shared, p, maps, b, h, i, k);
+            if (++i == Tr) i = first, ++h;
+        }
+        return;
+    }
+
+    claim_registers<240>();
+    const int G = group - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, t = lane % 4;
+    const int first_key = j * Bc + 64 * G;
+    float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
+    mbarrier_try_wait(&shared.keys_full, 0);
+    int i = first, h = h_kv * heads;
+#pragma unroll 1
+    for (int k = 0; k < total; ++k) {
+        const int slot = uniform(k) % depth;
+        float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
+        std::uint32_t P[Br / 4], dS[Br / 4];
+        mbarrier_try_wait(&shared.full[slot], k / depth);
+        wgmma_fence();
+        multiply_rows<T, d>(matrix_descriptor(shared.K[G]), matrix_descriptor(shared.Q[slot]), S);
+        multiply_rows<T, d>(matrix_descriptor(shared.V[G]), matrix_descriptor(shared.dO[slot]), dP);
+        const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
+        note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
+#pragma unroll
+        for (int m = 0; m < Br / 64; ++m) {  // 64 queries at a time
+            float2 L[8];
+#pragma unroll
+            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
+            if (m == 0) wgmma_wait<1>(S);
+            exponentiate<T, Br>(p, first_key, i * Br, masked, m, L, S, P);  // S is P^T, too
+            wgmma_fence();
+            add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
+            if (m == 0) wgmma_wait<1>(dP);
+#pragma unroll
+            for (int c = 32 * m; c < 32 * m + 32; c += 4) {
+                const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
+                dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
+                dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));
+            }
+        }
+        write_transposed(dS, shared.dS[slot][G]);
+        fence_proxy_async();
+        named_barrier_sync(dS_full, 128 * groups);  // and no warp still reads dS of the previous tile
+        wgmma_fence();
+        float dQ[32];  // (64, 64): of two, by rows or by columns
+        const int row = d == 64 ? 64 * G : 0, column = d == 64 ? 0 : 64 * G;
+        const Descriptor a = matrix_descriptor(shared.dS[slot]).row(row);
+        const Descriptor x = matrix_descriptor(shared.K, 64).row(column);  // its panel of 64 rows
+#pragma unroll
+        for (int c = 0; c < Bc; c += 16) {
+            wgmma<T, 64, true>(dQ, a.column<Br>(c), x.row(c / 64 * d + c % 64), c > 0);
+        }
+        wgmma_commit();
+        add_product<T, d>(dS, shared.Q[slot], dK);
+        wgmma_wait<1>(dQ);
+        auto& out = shared.dQ[G][warp];
+        if (k > 0) named_barrier_sync(dQ_empty + G, 128 + 32);  // dQ of the previous tile has been read
+#pragma unroll
+        for (int c = 0; c < 32; c += 4) {
+            store(reinterpret_cast<float4*>(out[c / 4][lane]), {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
+        }
+        fence_proxy_async();
+        named_barrier_arrive(dQ_full + G, 128 + 32);
+        wgmma_wait<0>(dK);
+        fence_operand(P), fence_operand(dS), fence_operand(dV);
+        mbarrier_arrive(&shared.empty[slot]);
+        if (++i == Tr) i = first, ++h;
+    }
+    if (total > 0) named_barrier_sync(dQ_empty + G, 128 + 32);
+    named_barrier_sync(K_empty, 128 * groups);
+    write_tile<T, d>(dK, p.scale, shared.K[G]);
+    write_tile<T, d>(dV, 1.0f, shared.V[G]);
+    fence_proxy_async();
+    named_barrier_sync(gradients_full + G, 128);
+    if (threadIdx.x % 128 == 0) {
+        bulk_store(&maps.dK, shared.K[G], 0, first_key, h_kv, b);
+        bulk_store(&maps.dV, shared.V[G], 0, first_key, h_kv, b);
+        bulk_commit();
+        bulk_wait_read<0>();
+    }
+}
+
+/// X (B, heads, N, d) = `factor` times its sums, rounded to T. A warp converts four fragments, a lane the
+/// eight columns of one in rows g and g + 8.
+template <class T, int d>
+__global__ void __launch_bounds__(row_threads)
+    convert(const View X, int N, std::int64_t rows, const float4* sums, float factor) {
+    const int warp = (blockIdx.x * row_threads + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4;
+    const int first_row = warp / (d / 32) * 16, column = warp % (d / 32) * 32 + lane % 4 * 8;
+    const int h = blockIdx.y, b = blockIdx.z;
+    if (first_row >= N) return;
+    const float4* sum = sums + (b * gridDim.y + h) * rows * (d / 4) + fragment<d>(first_row, column) + 4 * g;
+    std::uint32_t upper[4], lower[4];  // of rows g and g + 8
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+        const float4 x = load(sum + t);
+        upper[t] = pack<T>(x.x * factor, x.y * factor);
+        lower[t] = pack<T>(x.z * factor, x.w * factor);
+    }
+    T* x = matrix<T>(X, b, h) + (first_row + g) * X.row + column;
+    if (first_row + g < N) store(reinterpret_cast<uint4*>(x), {upper[0], upper[1], upper[2], upper[3]});
+    if (first_row + g + 8 < N) {
+        store(reinterpret_cast<uint4*>(x + 8 * X.row), {lower[0], lower[1], lower[2], lower[3]});
+    }
+}
+
+std::size_t workspace_bytes(const Shape& s, int) {
+    const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br;
+    return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 2) * sizeof(float);  // Sums
+}
+
+template <class T, int d>
+void backward(const Problem& p) {
+    constexpr int Br = Tile<d>::Br;
+    const int rows = ceil_div(p.Nq, Br) * Br, Tc = ceil_div(p.Nk, Tile<d>::Bc);
+    const Maps maps = {
+        tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, Br),    tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, 64),
+        tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, Br),
+        tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
+    launch(prepare<T, d>, dim3(ceil_div(rows, row_threads / (d / 8)), p.H, p.B), row_threads, 0, p);
+    launch(gradients<T, d>, dim3(Tc, p.Hkv, p.B), threads, sizeof(Shared<T, d>), p, maps);
+    launch(convert<T, d>, dim3(ceil_div(rows, row_threads / (d / 16)), p.H, p.B), row_threads, 0, p.dQ, p.Nq,
+           rows, static_cast<const float4*>(p.workspace), p.scale);
+}
+
+using Dims = HeadDims<64, 128>;
+LADDER_STAGE(
+    backward, Dims, .number = 51, .name = "issue_order", .parent = 50, .formerly = "53_issue_early",
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
+    .change = "what is ready starts before the next wait: dV, then dQ, which a sender adds during dK",
+    .shows_in = "backward", .pass = Pass::backward, .repeats_exactly = false,
+    .workspace_bytes = workspace_bytes);
+
+}  // namespace

@@ -1,0 +1,68 @@
+// Dropout of P: warps that do not multiply compute the mask of a tile, a bit for each element, from random
+// bytes that stage 64 defines. It lies in V's slot and is applied to P during the next scores. Part of the
+// namespace of the stages that include it.
+
+/// Philox4x32-10: turns a counter into four random words. The halves of the key are x and y.
+__device__ void philox(std::uint32_t (&c)[4], std::uint32_t x, std::uint32_t y) {
+#pragma unroll
+    for (int round = 0; round < 10; ++round, x += 0x9E3779B9, y += 0xBB67AE85) {  // the key changes, too
+        const std::uint64_t even = 0xD2511F53ull * c[0], odd = 0xCD9E8D57ull * c[2];
+        c[0] = std::uint32_t(odd >> 32) ^ c[1] ^ x, c[1] = std::uint32_t(odd);
+        c[2] = std::uint32_t(even >> 32) ^ c[3] ^ y, c[3] = std::uint32_t(even);
+    }
+}
+
+struct Dropout {
+    template <int d>
+    static constexpr int warpgroups = d == 128 ? 2 : 1;  // that do not multiply: elsewhere two have no room
+    template <int d>
+    static constexpr int warps = d == 128 ? 4 : 3;  // a share for each scheduler, if there is room
+    template <int Br, int Bc>
+    struct Words {
+        std::uint32_t dropped[Br * Bc / 1024][32];  // for 16 rows and 64 keys, and a lane
+    };
+
+    std::uint32_t x, y;  // the halves of the seed
+
+    __device__ explicit Dropout(const Problem& p)
+        : x(uniform(int(p.dropout.seed))), y(uniform(int(p.dropout.seed >> 32))) {}
+
+    /// Writes the mask of a tile of P whose first row is `first_row`: a bit is set if its element is dropped.
+    /// For 16 rows and 64 keys, from key_of(n) on, a lane serves the same lane of a warp that multiplies: 32
+    /// elements, which have two counters, and a byte each.
+    template <int warps, int Bc, int words, class KeyOf>
+    __device__ void draw(const Problem& p, int batch, int head, int first_row, std::uint32_t (&to)[words][32],
+                         KeyOf key_of) const {
+        const std::uint32_t lane = threadIdx.x % 32, h = uniform(head), b = uniform(batch);
+        const std::uint32_t rest = (256 - p.dropout.kept) * 0x01010101u;  // in each byte
+#pragma unroll 1
+        for (int n = threadIdx.x / 32 % warps; n < words; n += warps) {
+            const std::uint32_t row = first_row + n / (Bc / 64) * 16 + lane / 4;
+            const std::uint32_t key = key_of(n % (Bc / 64)) + lane % 4 * 2;
+            std::uint32_t random[2][4] = {{key, row, h, b}, {key + 32, row, h, b}}, bits = 0;
+            for (auto& c : random) philox(c, x, y);  // two chains: one goes on while the other waits
+#pragma unroll
+            for (int c = 0; c < 8; ++c) {  // bit 7 - c of each byte: the sum of a random one and rest carries
+                const std::uint32_t r = random[c / 4][c % 4], sum = (r & 0x7f7f7f7f) + (rest & 0x7f7f7f7f);
+                bits |= ((r & rest) | ((r | rest) & sum)) >> c & 0x80808080 >> c;
+            }
+            store(&to[n][lane], bits);
+        }
+    }
+
+    /// Sets the dropped elements of a warp's P (16, Bc) to 0.
+    template <class W, int n>
+    __device__ static void drop(const W& words, int warp, std::uint32_t (&P)[n]) {
+        std::uint32_t bits = 0;
+#pragma unroll
+        for (int c = 0; c < n; ++c) {
+            if (c % 16 == 0) bits = load(&words.dropped[warp * (n / 16) + c / 16][threadIdx.x % 32]);
+            P[c] &= ~mask_of_signs(bits << c / 2 % 8, c % 2);
+        }
+    }
+
+    /// What is kept counts 256 / kept times.
+    __device__ static float inverse(const Problem& p, float l) {
+        return divide(256.0f, l * p.dropout.kept);
+    }
+};

@@ -1,0 +1,61 @@
+#include "harness/base/file.h"
+#include "harness/base/process.h"
+#include "harness/base/terminal.h"
+#include "harness/ladder/ladder.h"
+#include "tests/any_stage.h"
+#include "tests/catch.h"
+#include "tests/cli.h"
+#include "tests/folder.h"
+#include "tests/skip.h"
+
+using namespace ladder;
+using namespace ladder::test;
+
+namespace {
+
+/// Verifies a kernel on a problem, race-checked.
+void check_on(const Folder& folder, const std::string& shape, std::vector<std::string> features) {
+    features.insert(features.begin(), {"verify", folder / "", "--shape", shape});
+    const ProcessResult result = lab(features);
+    INFO(shape << ": " << result.out << result.err);
+    CHECK(result.status == 0);
+}
+
+}  // namespace
+
+TEST_CASE("mask types: a window, documents, dropout, a softcap, ALiBi and sinks are one kernel", "[cli]") {
+    if (!available(Backend::checked)) return;
+    const Folder folder;
+    std::string kernel = read_file(source_folder() / "tests/every_type.cu");
+    folder.write("kernel.cu", kernel);
+    const std::vector<std::string> all{"--window", "90,5",    "--softcap", "20",        "--alibi",
+                                       "drawn",    "--sinks", "drawn",     "--dropout", "0.2,5"};
+    check_on(folder, "2,4,2,150,300,64", all);
+    check_on(folder, "1,2,1,130,40,256", all);  // rows without keys
+    std::vector<std::string> packed = all;
+    packed.insert(packed.end(), {"--causal", "--documents", "60,37,0,103"});
+    check_on(folder, "1,2,1,200,200,128", packed);
+    // A rule of two is what both allow.
+    const std::string rule = "Ranges<Window>";
+    REQUIRE(kernel.find(rule) != kernel.npos);
+    kernel.replace(kernel.find(rule), rule.size(), "Ranges<Both<Window, Window>>");
+    folder.write("kernel.cu", kernel);
+    check_on(folder, "1,1,1,150,300,64", {"--window", "90,5"});
+}
+
+TEST_CASE(
+    "mask types: gradients take a window, dropout or documents, a softcap, ALiBi and sinks in one kernel",
+    "[cli]") {
+    if (!available(Backend::checked)) return;
+    const Folder folder;
+    folder.write("kernel.cu", read_file(source_folder() / "tests/every_gradient.cu"));
+    for (const std::string softcap : {"20", "0.5"}) {
+        const std::vector<std::string> all{"--window", "90,5",    "--softcap", softcap,     "--alibi",
+                                           "drawn",    "--sinks", "drawn",     "--dropout", "0.2,5"};
+        check_on(folder, "2,4,2,150,300,64", all);
+        check_on(folder, "1,2,1,130,40,128", all);  // rows without keys
+    }
+    check_on(folder, "1,2,1,200,200,128",
+             {"--causal", "--documents", "60,37,0,103", "--alibi", "drawn", "--sinks", "drawn", "--softcap",
+              "20"});
+}
