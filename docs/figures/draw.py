@@ -1809,6 +1809,30 @@ def late_dq(f):
            "warp of dK waits for P of its own pair alone.")
 
 
+@figure("50-operands", "Where the operands of the five products are in 50: shared memory or registers")
+def operands_of_gradients(f):
+    left, width, step, height = 40, 78, 30, 22
+    columns = [left + n * 112 for n in range(3)]
+    for x, words in zip(columns, ("first operand", "second operand", "result")):
+        f.text(x + width / 2, 12, words, "faint", SMALL, "middle")
+    rows = (("1", "K", "shared", "Q", "S^T"), ("2", "V", "shared", "dO", "dP^T"), ("3", "P^T", "own", "dO", "dV, a sum"),
+            ("4", "dS^T", "own", "Q", "dK, a sum"), ("5", "dS", "shared", "K", "dQ, a half"))
+    for n, (product, first, where, second, result) in enumerate(rows):
+        y = 22 + step * n
+        f.text(0, y + 15, product, bold=True)
+        for x, words, color in zip(columns, (first, second, result), (where, "shared", "own")):
+            f.cell(x, y, width, height, words, color, 0.35)
+        f.text(columns[0] + width + 17, y + 15, "x", "faint", PLAIN, "middle")
+        f.arrow((columns[1] + width + 6, y + height / 2), (columns[2] - 5, y + height / 2))
+    for n, words in enumerate(("exp, then 3", "x P^T, then 4", "", "", "to memory")):
+        f.text(columns[2] + width + 8, 37 + step * n, words, "faint", SMALL)
+    y = 22 + step * 5 + 4
+    f.legend(y, (0, "shared", "shared memory"), (150, "own", "registers of the warpgroup"))
+    f.note(y + 34, "The lanes that hold S^T turn it into P^T, and dP^T into dS^T: first operands of products 3 and 4, where they "
+           "are. Only dS is also written to shared memory, since product 5 needs that of both warpgroups. The copy engine adds "
+           "dQ to memory.")
+
+
 @figure("51-order", "The end of a tile in 50 and in 51: a schematic time line of one warpgroup")
 def dq_during_dk(f):
     left, unit = 62, 35
@@ -1871,17 +1895,17 @@ def longest_heads_first(f):
     head_by_head = [(h, i) for h in range(heads) for i in range(tiles, 0, -1)]
     longest_first = [(h, i) for i in range(tiles, 0, -1) for h in range(heads)]
     for y, title, blocks in ((14, "53: head by head", head_by_head), (118, "54: one section of three heads", longest_first)):
-        in_order(f, y, title, blocks, 4, 62, 36, "places")
-    f.note(224, "Three heads (colours) with four key tiles each; under a mask the first one is seen by four query tiles, the last "
-           "by one. Each block starts at the first free place. Both orders do 30 units of work on 4 places: 8 is the least.")
+        in_order(f, y, title, blocks, 4, 62, 36, "SMs")
+    f.note(224, "Three heads (colours) with four key tiles each; under a mask four query tiles see the first one, and one sees "
+           "the last. Each block starts on the first free SM. Both orders do 30 units of work on 4 SMs: 8 is the least.")
 
 
-@figure("55-parts", "Three key tiles on six places, as three blocks and as six")
+@figure("55-parts", "Three key tiles on six SMs, as three blocks and as six")
 def split_queries(f):
     for y, title, parts in ((14, "54: a block for each key tile", 1), (152, "55: two parts for each key tile", 2)):
-        in_order(f, y, title, [(j, 8 // parts + 1) for j in range(3) for _ in range(parts)], 6, 70, 36, "places")
+        in_order(f, y, title, [(j, 8 // parts + 1) for j in range(3) for _ in range(parts)], 6, 70, 36, "SMs")
     f.note(296, "Three key tiles (colours), each seen by eight query tiles; every block takes one unit more for its start and "
-           "its end. Two parts leave two slots of dK and dV, which the last kernel adds.")
+           "its end. Two parts leave two sums of dK and dV, which the last kernel adds.")
 
 
 @figure("57-buffers", "Which warpgroup writes and reads which buffer when in 57, and which barrier guards it")
@@ -1905,6 +1929,28 @@ def two_roles(f):
     f.note(214, "Schematic, not measured. P is read until dS is full, and written again after that. dS is read until both warpgroups "
            "have their half of dQ, and written again after P is full the next time, when all warps of both have arrived. A slot "
            "is copied to again when 256 threads have arrived at empty: warpgroup 0 after its dQ, warpgroup 1 after its own.")
+
+
+@figure("58-order", "When each key tile adds to each query tile under a causal mask, in two orders of the sums")
+def orders_of_dQ(f):
+    left, unit, height, keys, rows = 74, 30, 20, 4, 8
+    def panel(y, title, starts):
+        """A row for each key tile j, which adds to query tiles 2 j, 2 j + 1, ... from a start on."""
+        f.text(0, y, title, bold=True)
+        for n, (j, start) in enumerate(starts):
+            top = y + 10 + height * n
+            f.text(0, top + 14, f"key tile {j}", size=SMALL)
+            if start:
+                f.cell(left, top, unit * start, height, "waits", None, color="faint", size=SMALL, dashed=True)
+            for i in range(2 * j, rows):
+                marked = i == 6
+                f.cell(left + unit * (start + i - 2 * j), top, unit, height, str(i), "pink" if marked else "shared",
+                       0.6 if marked else 0.25, size=SMALL, bold=marked)
+    panel(14, "last key tile first: no block waits", [(j, 0) for j in range(keys - 1, -1, -1)])
+    panel(124, "first key tile first", [(j, 3 * j) for j in range(keys - 1, -1, -1)])
+    f.note(234, "Time goes to the right, a unit for each query tile; the numbers are query tiles. A key tile is two query tiles "
+           "long, so block j begins at query tile 2 j. Query tile 6 is marked: above, the key tiles reach it in the order of the "
+           "sum; below, key tile 3 reaches it first and has to add last. Hops take no time here.")
 
 
 @figure("59-turns", "How a block of 59 takes its turn at a query tile")
