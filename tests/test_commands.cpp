@@ -402,7 +402,7 @@ TEST_CASE("a stage that takes no part in a problem has no row there", "[commands
 }
 
 TEST_CASE("lab list says which kernels were changed since they were timed", "[cli]") {
-    const Folder folder;
+    const test::Folder folder;
     const std::string kernel = read_file(find_stage(5)->source), file = "05_causal_skip/kernel.cu";
     std::filesystem::create_directory(folder / "05_causal_skip");
     std::filesystem::create_symlink(stages_folder() / "fastest.json", folder / "fastest.json");
