@@ -57,6 +57,7 @@ if [ -n "$prefill" ]; then
     step draft 480 "$lab" time 17,36-38 --regime draft --json "$out/draft.json"
     step caches 240 "$lab" time 80-83 --regime caches --json "$out/caches.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
+    step scores 60 "$lab" time 36,65,78 --regime scores --peers --json "$out/scores.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
     step gradients 480 "$lab" time 46,50-59 --regime gradients --peers --json "$out/gradients.json"
     step gradients-odd 240 "$lab" time 55,57-59 --regime gradients-odd --peers --json "$out/gradients-odd.json"

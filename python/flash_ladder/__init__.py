@@ -44,7 +44,7 @@ class Stage(NamedTuple):
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[Sequence[int]] = None,
               cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, columns: Any = None,
-              tiles: Optional[TileLists] = None, dropout_p: float = 0.0, seed: Optional[int] = None, q_scale: Any = None,
+              tiles: Optional[TileLists] = None, softcap: float = 0.0, alibi_slopes: Any = None, sinks: Any = None, dropout_p: float = 0.0, seed: Optional[int] = None, q_scale: Any = None,
               k_scale: Any = None, v_scale: Any = None, scale: Optional[float] = None,
               stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Any:
     """O = softmax(scale Q K^T + mask) V.
@@ -83,7 +83,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
     and gradients flow through it.
     """
     mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
-                tiles=tiles, dropout_p=dropout_p, seed=seed)
+                tiles=tiles, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p, seed=seed)
     if _arrays.is_torch(q):
         from . import torch
         return torch.attention(q, k, v, **mask, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale=scale,
@@ -103,7 +103,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
 
 def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, causal: bool = False,
                        window: Optional[Sequence[int]] = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
-                       columns: Any = None, tiles: Optional[TileLists] = None, dropout_p: float = 0.0,
+                       columns: Any = None, tiles: Optional[TileLists] = None, softcap: float = 0.0, alibi_slopes: Any = None, sinks: Any = None, dropout_p: float = 0.0,
                        seed: Optional[int] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
                        backend: str = "cpu") -> Any:
     """dQ, dK and dV: the gradients of a loss by Q, K and V, from its gradient by O.
@@ -115,7 +115,7 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
     Returns (dQ, dK, dV), of the axes and strides of q, k and v.
     """
     mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
-                tiles=tiles, dropout_p=dropout_p, seed=seed)
+                tiles=tiles, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p, seed=seed)
     if _arrays.is_torch(q):
         from . import torch
         return torch.attention_backward(q, k, v, o, lse, do, **mask, scale=scale, stage=stage, backend=backend)
