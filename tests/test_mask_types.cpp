@@ -23,11 +23,17 @@ void check_on(const Folder& folder, const std::string& shape, std::vector<std::s
 
 }  // namespace
 
-TEST_CASE("mask types: a window, documents, dropout, a softcap, ALiBi and sinks are one kernel", "[cli]") {
+TEST_CASE("mask types: a rule of two, documents, dropout, a softcap, ALiBi and sinks are one kernel",
+          "[cli]") {
     if (!available(Backend::checked)) return;
+    // What both of two rules allow: of two windows, the window.
+    std::string kernel = read_file(find_stage(78)->source);
+    const std::string rule = "Ranges<Window>";
+    REQUIRE(kernel.find(rule) != kernel.npos);
+    kernel.replace(kernel.find(rule), rule.size(), "Ranges<Both<Window, Window>>");
     const Folder folder;
-    std::string kernel = read_file(source_folder() / "tests/every_type.cu");
     folder.write("kernel.cu", kernel);
+    check_on(folder, "1,1,1,150,300,64", {"--window", "90,5"});
     const std::vector<std::string> all{"--window", "90,5",    "--softcap", "20",        "--alibi",
                                        "drawn",    "--sinks", "drawn",     "--dropout", "0.2,5"};
     check_on(folder, "2,4,2,150,300,64", all);
@@ -35,12 +41,6 @@ TEST_CASE("mask types: a window, documents, dropout, a softcap, ALiBi and sinks 
     std::vector<std::string> packed = all;
     packed.insert(packed.end(), {"--causal", "--documents", "60,37,0,103"});
     check_on(folder, "1,2,1,200,200,128", packed);
-    // A rule of two is what both allow.
-    const std::string rule = "Ranges<Window>";
-    REQUIRE(kernel.find(rule) != kernel.npos);
-    kernel.replace(kernel.find(rule), rule.size(), "Ranges<Both<Window, Window>>");
-    folder.write("kernel.cu", kernel);
-    check_on(folder, "1,1,1,150,300,64", {"--window", "90,5"});
 }
 
 TEST_CASE(

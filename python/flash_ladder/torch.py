@@ -61,7 +61,8 @@ def _(q, k, v, *rest):
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: Optional[Sequence[int]] = None,
               cu_seqlens_q: Optional[Integers] = None, cu_seqlens_k: Optional[Integers] = None,
-              columns: Optional[Integers] = None, tiles: Optional[TileLists] = None, softcap: float = 0.0, alibi_slopes: Optional[Scales] = None, sinks: Optional[Scales] = None, dropout_p: float = 0.0,
+              columns: Optional[Integers] = None, tiles: Optional[TileLists] = None, softcap: float = 0.0,
+              alibi_slopes: Optional[Scales] = None, sinks: Optional[Scales] = None, dropout_p: float = 0.0,
               seed: Optional[int] = None, q_scale: Optional[Scales] = None, k_scale: Optional[Scales] = None,
               v_scale: Optional[Scales] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
               backward_stage: Optional[StageName] = None, return_lse: bool = False,
@@ -71,6 +72,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), fp16 or bf16; in an autocast region they are cast to its type first.
     cu_seqlens_q, cu_seqlens_k, columns, tiles: integers, as in flash_ladder.attention, also tensors. A call checks those
         that are not on a GPU, and copies them there. Gradients are refused where no stage computes them.
+    softcap, alibi_slopes, sinks: as in flash_ladder.attention. No gradient flows to them.
     q_scale, k_scale, v_scale: of q, k and v in float8_e4m3fn, as in flash_ladder.attention. Scales are checked, which waits
         for those on a GPU.
     stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
@@ -98,7 +100,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
 def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, *, causal: bool = False,
                        window: Optional[Sequence[int]] = None, cu_seqlens_q: Optional[Integers] = None,
                        cu_seqlens_k: Optional[Integers] = None, columns: Optional[Integers] = None,
-                       tiles: Optional[TileLists] = None, softcap: float = 0.0, alibi_slopes: Optional[Scales] = None, sinks: Optional[Scales] = None, dropout_p: float = 0.0, seed: Optional[int] = None,
+                       tiles: Optional[TileLists] = None, softcap: float = 0.0,
+                       alibi_slopes: Optional[Scales] = None, sinks: Optional[Scales] = None,
+                       dropout_p: float = 0.0, seed: Optional[int] = None,
                        scale: Optional[float] = None, stage: Optional[StageName] = None,
                        backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV of tensors: see flash_ladder.attention_backward."""

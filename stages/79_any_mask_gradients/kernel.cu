@@ -26,17 +26,22 @@ using Kept = Types<Ranges<Window>, InDocuments, Score>;
 template <class Score>
 using Dropped = Types<Ranges<Window>, Dense, Score, Dropout>;
 
+/// Starts the kernels of this score. Under dropout the warps that multiply wait for those that draw, so they
+/// have time for ALiBi's additions, whether the problem has slopes or not.
+template <class T, int d, class Score>
+void launch_with(const Problem& p) {
+    if (p.dropout.kept < 256) {
+        launch_gradients<T, d, Dropped<Alibi<Score>>>(p);
+    } else if (p.alibi_slopes != nullptr) {
+        launch_gradients<T, d, Kept<Alibi<Score>>>(p);
+    } else {
+        launch_gradients<T, d, Kept<Score>>(p);
+    }
+}
+
 template <class T, int d>
 void backward(const Problem& p) {
-    const bool is_capped = p.softcap > 0, has_slopes = p.alibi_slopes != nullptr;
-    // With dropout, slopes that are not there are 0: warps that draw bits take longer than ALiBi's additions.
-    const auto launch = p.dropout.kept < 256 ? is_capped ? launch_gradients<T, d, Dropped<Alibi<Softcap>>>
-                                                         : launch_gradients<T, d, Dropped<Alibi<Scaled>>>
-                        : has_slopes ? is_capped ? launch_gradients<T, d, Kept<Alibi<Softcap>>>
-                                                 : launch_gradients<T, d, Kept<Alibi<Scaled>>>
-                        : is_capped ? launch_gradients<T, d, Kept<Softcap>>
-                                             : launch_gradients<T, d, Kept<Scaled>>;
-    launch(p);
+    p.softcap > 0 ? launch_with<T, d, Softcap>(p) : launch_with<T, d, Scaled>(p);
 }
 
 using Dims = HeadDims<64, 128>;
