@@ -61,6 +61,7 @@ TEST_CASE(
     }
     check("1,2,1,200,200,128", {"--causal", "--documents", "60,37,0,103", "--alibi", "drawn", "--sinks",
                                 "drawn", "--softcap", "20"});
+    check("1,2,1,130,40,64", {"--causal", "--softcap", "20"});  // rows without keys, and L = -inf
     // More rows than keys of a document, and fewer: positions are counted from its ends.
     check("1,2,1,200,200,64",
           {"--documents", "60x20,37x100,0x0,103x80", "--alibi", "drawn", "--window", "30,9"});

@@ -336,6 +336,7 @@ void expect_gradients(const Case& c, const Inputs& inputs, Expected& expected) {
         const int group = heads_of(c) / count;
         const auto n = std::ssize(tensor.rows);
         std::vector<double> errors(count);
+        double squared = 0, size_squared = 0;
         for (int head = 0; head < count; ++head) {
             Eigen::Map<Matrix> sum(tensor.values.data() + head * n * s.d, n, s.d);
             Eigen::Map<reference::Vector> size(tensor.size.data() + head * n, n);
@@ -346,9 +347,15 @@ void expect_gradients(const Case& c, const Inputs& inputs, Expected& expected) {
                 of_standard += (standard[i].*value).template cast<float>();
             }
             size = size.cwiseSqrt().cwiseMax(sum.rowwise().norm()).eval();
-            errors[head] = largest_error(of_standard.cast<T>().template cast<double>(), sum);
+            const Matrix of_type = of_standard.cast<T>().template cast<double>();
+            errors[head] = largest_error(of_type, sum);
+            squared += (of_type - sum).squaredNorm(), size_squared += size.squaredNorm();
         }
         tensor.standard_error = largest_of_heads(errors, 1);
+        // A sink may take all weights of a row below the smallest numbers of fp16: whoever rounds these is
+        // off by more than the bound.
+        const double l2 = std::sqrt(squared / size_squared) - relative_l2_bound(c.dtype);
+        if (!c.features.sinks.empty() && std::isfinite(l2) && l2 > 0) tensor.standard_l2 = l2;
     };
     fill(dQ, &Gradients::dQ, &Gradients::dQ_terms, heads_of(c));
     fill(dK, &Gradients::dK, &Gradients::dK_terms, s.B * s.Hkv);

@@ -18,8 +18,9 @@ struct ExpectedTensor {
     std::vector<double> values;  ///< (B, heads, rows, columns)
     std::vector<double> size;    ///< what the error of a row is relative to, as an L2 norm: (B, heads, rows)
     double standard_error = 0;   ///< largest error of standard attention in the storage type; 0 of L
-    /// Its relative L2, if by products of 8 bits; what a GPU's tanh adds to that, with a softcap; otherwise
-    /// 0.
+    /// Its relative L2, if by products of 8 bits; what a GPU's tanh adds to that, with a softcap; of
+    /// gradients with sinks, what it is above the bound, where weights are below the numbers of the type;
+    /// otherwise 0.
     double standard_l2 = 0;
     /// Of O: what each element of a row may be off by, beyond the rule, if parts of the keys were merged by
     /// an L that fp32 has rounded: (B, heads, rows). Empty for the other tensors.

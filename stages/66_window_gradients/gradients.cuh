@@ -69,7 +69,7 @@ __device__ int fragment(int row, int column) {
 template <int d>
 struct Sums {
     float4* dQ;    // dQ / scale, by fragments
-    float *L, *D;  // L in base 2; inf past the last row
+    float *L, *D;  // L in base 2; inf of rows without keys, and past the last row
 
     __device__ Sums(const Problem& p, int b, int h) {
         const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br, all = rows * p.B * p.H,
@@ -105,8 +105,9 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     for (int step = lanes / 2; step > 0; step /= 2) D += __shfl_xor_sync(~0u, D, step);
     if (row >= ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br) return;
     if (lane == 0) {
-        const float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
-        store(sums.L + row, row < p.Nq ? load(L) * log2_e + Dropout::log2_share(p) : inf);
+        // -inf without a key. As inf it makes P = 0 of any score, also of one that is -inf itself.
+        const float L = row < p.Nq ? load(p.L + (std::int64_t{b} * p.H + h) * p.Nq + row) : -inf;
+        store(sums.L + row, L == -inf ? inf : L * log2_e + Dropout::log2_share(p));
         store(sums.D + row, D * Dropout::share(p));  // so P is divided by the share, and dP is not
     }
     float4* dQ = sums.dQ + row * (d / 4) + lane;
