@@ -100,7 +100,7 @@ Exercise read_exercise(const fs::path& folder) {
     return e;
 }
 
-/// The counters that move with what the parent has, a table for each problem; `more` columns stay empty.
+/// The counters that change with what the parent has, a table for each problem; `more` columns stay empty.
 std::string tables_of(const std::vector<MustMove>& moves, const Stage& parent,
                       const std::vector<std::string>& more) {
     std::string text, problem;

@@ -459,6 +459,7 @@ const std::vector<Regime>& regimes() {
         {"scores",
          "two sequences of 8k under a causal mask, d = 64 and 128: a softcap, ALiBi, sinks, all, and none",
          score_problems(), true},
+        {"backward-scores", "the gradients of scores", score_problems(), true, Pass::backward},
         {"gradients",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then grouped heads; with and without a mask",
          gradient_problems(), true, Pass::backward},

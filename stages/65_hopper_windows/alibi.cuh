@@ -19,7 +19,7 @@ struct Alibi : Score {
     __device__ void move_to_keys(int key_past_row) {
         for (int r = 0; r < 2; ++r) distance[r] = float(key_past_row + 8 * r);
     }
-    __device__ float slope(float exponent, float L, int c) const {
-        return Score::slope(exponent + bias(c), L, c);
+    __device__ float after_mask(float x, float L, int c) const {
+        return Score::after_mask(x, L, c) - bias(c);
     }
 };

@@ -2,16 +2,6 @@
 // bytes that stage 64 defines. It lies in V's slot and is applied to P during the next scores. Part of the
 // namespace of the stages that include it.
 
-/// Philox4x32-10: turns a counter into four random words. The halves of the key are x and y.
-__device__ void philox(std::uint32_t (&c)[4], std::uint32_t x, std::uint32_t y) {
-#pragma unroll
-    for (int round = 0; round < 10; ++round, x += 0x9E3779B9, y += 0xBB67AE85) {  // the key changes, too
-        const std::uint64_t even = 0xD2511F53ull * c[0], odd = 0xCD9E8D57ull * c[2];
-        c[0] = std::uint32_t(odd >> 32) ^ c[1] ^ x, c[1] = std::uint32_t(odd);
-        c[2] = std::uint32_t(even >> 32) ^ c[3] ^ y, c[3] = std::uint32_t(even);
-    }
-}
-
 struct Dropout {
     template <int d>
     static constexpr int warpgroups = d == 128 ? 2 : 1;  // that do not multiply: elsewhere two have no room
@@ -39,11 +29,14 @@ struct Dropout {
         for (int n = threadIdx.x / 32 % warps; n < words; n += warps) {
             const std::uint32_t row = first_row + n / (Bc / 64) * 16 + lane / 4;
             const std::uint32_t key = key_of(n % (Bc / 64)) + lane % 4 * 2;
-            std::uint32_t random[2][4] = {{key, row, h, b}, {key + 32, row, h, b}}, bits = 0;
-            for (auto& c : random) philox(c, x, y);  // two chains: one goes on while the other waits
+            // Two chains: one goes on while the other waits.
+            const uint4 first = philox({key, row, h, b}, x, y), second = philox({key + 32, row, h, b}, x, y);
+            const std::uint32_t random[8] = {first.x,  first.y,  first.z,  first.w,
+                                             second.x, second.y, second.z, second.w};
+            std::uint32_t bits = 0;
 #pragma unroll
             for (int c = 0; c < 8; ++c) {  // bit 7 - c of each byte: the sum of a random one and rest carries
-                const std::uint32_t r = random[c / 4][c % 4], sum = (r & 0x7f7f7f7f) + (rest & 0x7f7f7f7f);
+                const std::uint32_t r = random[c], sum = (r & 0x7f7f7f7f) + (rest & 0x7f7f7f7f);
                 bits |= ((r & rest) | ((r | rest) & sum)) >> c & 0x80808080 >> c;
             }
             store(&to[n][lane], bits);

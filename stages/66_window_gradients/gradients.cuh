@@ -184,7 +184,7 @@ __device__ void exponentiate(const Score& score, bool masked, const Column& colu
     const int first = 32 * m, end = first + 32;
     const auto L_of = [&](int c) { return c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y; };
 #pragma unroll
-    for (int c = first; c < end; ++c) S[c] = score.exponent(S[c], L_of(c), c - first);
+    for (int c = first; c < end; ++c) S[c] = score.before_mask(S[c], L_of(c));
     if (masked) {
         const decltype(column(0)) seeing[2] = {column(0), column(1)};
 #pragma unroll
@@ -194,11 +194,11 @@ __device__ void exponentiate(const Score& score, bool masked, const Column& colu
     }
 #pragma unroll
     for (int c = first; c < end; c += 2) {
-        const float exponents[2] = {S[c], S[c + 1]};
-        S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
+        const float scores[2] = {S[c], S[c + 1]};
+        for (int n = c; n < c + 2; ++n) S[n] = fast_exp2(score.after_mask(S[n], L_of(n), n - first));
         P[c / 2] = pack<T>(kept.drop(S[c], c), kept.drop(S[c + 1], c + 1));
         if constexpr (Score::has_slope) {
-            for (int n = 0; n < 2; ++n) S[c + n] *= score.slope(exponents[n], L_of(c + n), c - first + n);
+            for (int n = 0; n < 2; ++n) S[c + n] *= score.slope(scores[n]);
         }
     }
 }

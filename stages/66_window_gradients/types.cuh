@@ -45,14 +45,16 @@ struct NoLists {
     }
 };
 
-/// A score: what becomes of an element of Q K^T, of head h. Exponents and L are in base 2.
+/// A score: what becomes of an element of Q K^T, of head h, in two steps. In between, what is masked becomes
+/// -inf. Exponents and L are in base 2.
 struct Scaled {
     static constexpr bool has_slope = false;  // its derivative is not `scale` alone
     float scale;
 
     __device__ Scaled(const Problem& p, int, int) : scale(p.scale * log2_e) {}
     __device__ void move_to_keys(int) {}  // how far this lane's first key is past its first row's position
-    __device__ float exponent(float s, float L, int) const { return s * scale - L; }  // of its value c
+    __device__ float before_mask(float s, float L) const { return s * scale - L; }
+    __device__ float after_mask(float x, float, int) const { return x; }  // the exponent, of its value c
 };
 
 /// Dropout: which elements of P count, and by what their sum is less

@@ -7,6 +7,7 @@ namespace {
 
 using namespace ladder;
 
+#include "stages/65_hopper_windows/philox.cuh"
 #include "stages/65_hopper_windows/range.cuh"
 #include "stages/65_hopper_windows/types.cuh"
 
