@@ -163,7 +163,7 @@ struct Problem : Shape {
     /// that sees no other key has O = 0 and L = sink. Null: none.
     const float* sinks = nullptr;
     /// (H), of the backward pass: -sum(exp(sink - L) rowsum(dO o O)) over the rows of a head in all batch
-    /// entries. Null in the forward pass and without sinks.
+    /// entries. Null where it is not asked for, in the forward pass and without sinks.
     float* dsinks = nullptr;
     Dropout dropout;
     /// (B,): the keys of each request, which are the first of its Nk; a causal mask and a window are aligned

@@ -108,8 +108,9 @@ def earlier(path):
 
 
 def predicted(row):
-    """A row without where its measurement is to be found."""
-    return {key: value for key, value in row.items() if key not in ("recorded", "not_measured")}
+    """A row without where its measurement is to be found, and with "1,336" as 1336."""
+    return {key: re.sub(r"(?<=\d),(?=\d{3}\b)", "", value) if key == "from" else value
+            for key, value in row.items() if key not in ("recorded", "not_measured")}
 
 
 class PredictionsTest(unittest.TestCase):

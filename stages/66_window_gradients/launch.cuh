@@ -67,7 +67,7 @@ void launch_gradients(const Problem& p) {
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
     launch(prepare<T, d, typename Types::Dropout>, dim3(ceil_div(rows, row_threads / (d / 8)), p.H, p.B),
            row_threads, 0, p);
-    if (p.sinks != nullptr) launch(sum_sinks<d>, dim3(p.H), row_threads, row_threads / 8, p);
+    if (p.dsinks != nullptr) launch(sum_sinks<d>, dim3(p.H), row_threads, row_threads / 8, p);
     const auto lists = Mask::template find_lists<Br>(p, order.Tc, workspace);
     launch(order.parts > 1 ? gradients<T, d, Types, true> : gradients<T, d, Types, false>,
            dim3(order.Tc * order.heads * order.parts), threads, sizeof(Shared<T, d, Types>), p, maps, order,
