@@ -109,9 +109,10 @@ Effort effort_of(const Exercise& e) {
     std::set<std::string> names;
     if (e.solved_here) {
         const Stage& stage = *find_stage(e.number);
-        effort.lines = count_changed_lines(parent, stage);
-        names = names_in(kernel_text(stage));
-        for (const std::string& name : names_in(kernel_text(parent))) names.erase(name);
+        const std::string start = kernel_text(start_of(e)), end = kernel_text(stage);
+        effort.lines = count_changed_lines(diff_texts(start, "", end, "", "-uw"));
+        names = names_in(end);
+        for (const std::string& name : names_in(start)) names.erase(name);
     } else {
         std::istringstream written(
             section(read_file(source_folder() / "stages" / e.folder() / "exercise.md"), "Effort"));

@@ -100,7 +100,7 @@ Exercise read_exercise(const fs::path& folder) {
     return e;
 }
 
-/// The counters that move with what the parent has, a table for each problem; `more` columns stay empty.
+/// The counters that change with what the parent has, a table for each problem; `more` columns stay empty.
 std::string tables_of(const std::vector<MustMove>& moves, const Stage& parent,
                       const std::vector<std::string>& more) {
     std::string text, problem;
@@ -126,10 +126,12 @@ std::string task_text(const Exercise& e, const std::vector<MustMove>& moves, con
     const Stage& parent = parent_of(e);
     const std::string check = lab_command({"check", path.string()});
     std::string text = fmt::format(
-        "# Stage {:02}: {}\n\nYou have the kernel of {} in kernel.cu, as it is. Make one change to it.\n\n"
+        "# Stage {:02}: {}\n\nYou have {} in kernel.cu, as it is. Make one change to it.\n\n"
         "**The change:** {}.\n\n"
         "## The complaint\n\n{}\n\n## The task\n\n{}\n\n## What moves\n\n",
-        e.number, in_words(e.name), parent.folder(), e.change, e.complaint, e.task);
+        e.number, in_words(e.name),
+        start_of(e) == parent.source ? "the kernel of " + parent.folder() : "a kernel to complete", e.change,
+        e.complaint, e.task);
     if (!moves.empty())
         text += fmt::format(
             "These counters take another value. Predict each before you change anything:\n`{}` shows your "
@@ -272,18 +274,24 @@ const Stage& parent_of(const Exercise& e) {
     return *parent;
 }
 
+fs::path start_of(const Exercise& e) {
+    const fs::path own = source_folder() / "stages" / e.folder() / "start.cu";
+    return fs::exists(own) ? own : fs::path(parent_of(e).source);
+}
+
 std::string starting_kernel(const Exercise& e) {
-    const Stage& parent = parent_of(e);
-    std::string kernel = kernel_text(parent);
-    // The first comment is the parent's.
+    const fs::path start = start_of(e);
+    std::string kernel = kernel_text(start);
+    // The first comment is of the kernel that it starts from.
     const std::size_t code = kernel.find("\n\n");
     kernel.replace(
         0, code,
-        fmt::format("// Stage {:02}: {}. To be made of {}; see TASK.md.", e.number, e.name, parent.folder()));
+        fmt::format("// Stage {:02}: {}. To be {}; see TASK.md.", e.number, e.name,
+                    start.filename() == "start.cu" ? "completed" : "made of " + parent_of(e).folder()));
     // So is the declaration at the end. Its text may have a ");" of its own, but not at the end of a line.
     const std::size_t begin = kernel.rfind("LADDER_STAGE("), end = kernel.find(");\n", begin);
     if (begin == kernel.npos || end == kernel.npos)
-        throw CannotRun(fmt::format("{} declares no stage", parent.source));
+        throw CannotRun(fmt::format("{} declares no stage", start.string()));
     const std::string declaration = kernel.substr(begin, end - begin);
     const std::size_t open = declaration.find('(') + 1;
     const std::string host_side = declaration.substr(open, declaration.find(',') - open);

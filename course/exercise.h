@@ -38,7 +38,11 @@ Stage stage_of(const Exercise& exercise);
 /// All exercises, in the order in which their stages are read.
 std::vector<Exercise> all_exercises();
 
-/// The parent's kernel, declaring itself as the exercise's stage.
+/// Where the kernel that it starts from is: start.cu in the stage's folder, where a kernel is complete but
+/// for some types; or the parent's.
+std::filesystem::path start_of(const Exercise& exercise);
+
+/// The text of it, declaring itself as the exercise's stage.
 std::string starting_kernel(const Exercise& exercise);
 
 /// The parent's stage. Throws CannotRun if it is not in this build.

@@ -117,7 +117,7 @@ Result attend(const Matrix& Q, const Eigen::VectorXi& rows, const Rows& K, const
             const Real l = s.sum() + std::exp(sink - m);
             if (!mask.dropout.is_none()) {
                 for (int k = 0; k < count; ++k)
-                    s[k] *= mask.dropout.keeps(row, begin + from + k) ? Real(256) / mask.dropout.kept : 0;
+                    s[k] *= mask.keeps(row, begin + from + k) ? Real(256) / mask.dropout.kept : 0;
             }
             P.row(i).segment(from, count) = stored((s / l).eval());
             result.L[first + i] = m + std::log(l);
@@ -176,7 +176,7 @@ Gradients differentiate(const Matrix& Q, const Matrix& K, const Matrix& V, const
         const auto kept_of = [&](int row, Eigen::Index begin, Eigen::Index count) {
             Block kept = Block::Ones(1, count);
             for (Eigen::Index k = 0; k < (mask.dropout.is_none() ? 0 : count); ++k)
-                kept(k) = mask.dropout.keeps(row, part.keys[begin + k]) ? Real(256) / mask.dropout.kept : 0;
+                kept(k) = mask.keeps(row, part.keys[begin + k]) ? Real(256) / mask.dropout.kept : 0;
             return kept;
         };
         Eigen::Index most = 0;
@@ -277,6 +277,13 @@ Document Mask::document_of(int row) const {
     if (documents.empty()) return {0, Nq, 0, Nk};
     return *std::partition_point(documents.begin(), documents.end(),
                                  [&](const Document& document) { return document.end_row <= row; });
+}
+
+bool Mask::keeps(int row, int key) const {
+    const Document own = document_of(row);
+    Dropout of_document = dropout;
+    of_document.batch += own.first_row;
+    return of_document.keeps(row - own.first_row, key - own.first_key);
 }
 
 int Mask::end(int row) const {

@@ -69,6 +69,9 @@ struct Mask {
     int first(int row) const;
     int end(int row) const;
     Document document_of(int row) const;
+    /// Does dropout leave it this key? In a document both count from its first, and its first row is added to
+    /// the batch entry.
+    bool keeps(int row, int key) const;
     bool hides(int row, int key) const {
         return (!hidden.empty() && hidden[key].contain(row)) || (!tiles.empty() && tiles.hide(row, key, Nk));
     }

@@ -63,6 +63,7 @@ void mma(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint
 
 // Arithmetic that is counted.
 float exp2(float x);
+float tanh(float x);  ///< counts as an exponential: it is of the same unit
 float divide(float a, float b);
 void note_tile(const Tile& tile);
 void note_row(int row, float m, float l);

@@ -298,6 +298,13 @@ float exp2(float x) {
     return std::exp2(x);
 }
 
+float tanh(float x) {
+    Context& context = running_block->context;
+    context.tally.exponentials += 1;
+    context.time.exponential(context.thread());
+    return std::tanh(x);
+}
+
 float divide(float a, float b) {
     running_block->context.tally.divides += 1;
     return a / b;

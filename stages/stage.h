@@ -116,7 +116,8 @@ struct TileLists {
 /// Dropout: of the probabilities P that make up O, but not of those that make up L, element (b, h, i, j) is 0
 /// unless its random byte is below `kept`; what is kept is multiplied by 256 / kept. Element (i, j) of head
 /// (b, h) has byte (i / 8 % 2) * 2 + j % 2 of word j / 8 % 4 that Philox4x32-10 makes of the counter
-/// (j less j / 8 % 4 * 8 + j % 2, i less i / 8 % 2 * 8, h, b) and the seed.
+/// (j less j / 8 % 4 * 8 + j % 2, i less i / 8 % 2 * 8, h, b) and the seed. In packed documents i and j count
+/// from the first row and the first key of their document, whose first row in the sequence is b.
 struct Dropout {
     int kept = 256;  ///< of 256; all of them if the problem has no dropout
     std::uint64_t seed = 0;

@@ -439,27 +439,6 @@ TEST_CASE("a stage is its folder: a new one is listed, compared, verified, count
     CHECK(contains(with_it({"count", number, "--shape", "1,1,1,64,64,64"}), another + " changes nothing"));
 }
 
-TEST_CASE("lab list says which kernels were changed since they were timed", "[cli]") {
-    const Folder folder;
-    const std::string kernel = read_file(find_stage(5)->source), file = "05_causal_skip/kernel.cu";
-    std::filesystem::create_directory(folder / "05_causal_skip");
-    std::filesystem::create_symlink(stages_folder() / "fastest.json", folder / "fastest.json");
-    const auto timed = [&](const std::string& text) {
-        folder.write(file, text);
-        const auto listed = run_process(
-            {"env", "LADDER_STAGES=" + folder / "", LADDER_LAB, "list", "--json", folder / "list.json"});
-        const auto json = nlohmann::json::parse(std::ifstream(folder / "list.json"));
-        const std::string how = json["properties"][0]["timed"];
-        CHECK((listed.out.find("Changed since they were timed, so that recorded times are marked: 05.") !=
-               std::string::npos) == (how == "changed since"));
-        return how;
-    };
-    const std::string before = timed(kernel), statement = "int unused() { return 0; }\n";
-    CHECK(before != "never");
-    CHECK(timed("// Another comment.\n" + kernel) == before);
-    CHECK(timed(statement + kernel) == "changed since");
-}
-
 TEST_CASE("a folder of one's own goes the same way as a stage", "[cli]") {
     if (!ladder::test::available(Backend::checked)) return;
     const Folder folder;

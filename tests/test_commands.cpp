@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "harness/base/file.h"
+#include "harness/base/process.h"
 #include "harness/cases/regimes.h"
 #include "harness/count/claims.h"
 #include "harness/count/counting.h"
@@ -406,4 +410,25 @@ TEST_CASE("a stage that takes no part in a problem has no row there", "[commands
     CHECK(!results.rows[0].over_parent);
     CHECK(std::abs(*results.rows[2].over_parent - 2) < 1e-9);
     for (const Row& row : results.rows) CHECK(row.verified);
+}
+
+TEST_CASE("lab list says which kernels were changed since they were timed", "[cli]") {
+    const test::Folder folder;
+    const std::string kernel = read_file(find_stage(5)->source), file = "05_causal_skip/kernel.cu";
+    std::filesystem::create_directory(folder / "05_causal_skip");
+    std::filesystem::create_symlink(stages_folder() / "fastest.json", folder / "fastest.json");
+    const auto timed = [&](const std::string& text) {
+        folder.write(file, text);
+        const auto listed = run_process(
+            {"env", "LADDER_STAGES=" + folder / "", LADDER_LAB, "list", "--json", folder / "list.json"});
+        const auto json = nlohmann::json::parse(std::ifstream(folder / "list.json"));
+        const std::string how = json["properties"][0]["timed"];
+        CHECK((listed.out.find("Changed since they were timed, so that recorded times are marked: 05.") !=
+               std::string::npos) == (how == "changed since"));
+        return how;
+    };
+    const std::string before = timed(kernel), statement = "int unused() { return 0; }\n";
+    CHECK(before != "never");
+    CHECK(timed("// Another comment.\n" + kernel) == before);
+    CHECK(timed(statement + kernel) == "changed since");
 }

@@ -79,9 +79,9 @@ TEST_CASE("course: every rung with a parent is an exercise, with a task and thre
         for (const std::string& hint : e.hints) CHECK(hint.size() > 100);
         // The start is the parent's kernel in another stage's name.
         const std::string start = starting_kernel(e);
-        CHECK(screen_source(start).empty());
+        CHECK(screen_source(start) == std::vector<std::string>{});
         CHECK(contains(start, ".number = " + std::to_string(stage.number) + ","));
-        CHECK(screen_source(kernel_of(stage.number)).empty());
+        CHECK(screen_source(kernel_of(stage.number)) == std::vector<std::string>{});
         // Hints come close to the code, and are not the code.
         std::string hints = e.task;
         for (const std::string& hint : e.hints) hints += hint;

@@ -18,7 +18,10 @@ from pathlib import Path
 
 # Private words for what the field has a name for: special function units, quantization kernels, a rung's declaration
 PRIVATE = (r"units? for exponentials|the kernels? that rounds?|in LADDER_STAGE say|no such rung|what is not a number"
-           r"|went round|would be so|stands once")
+           r"|went round|would be so|stands once"
+           # A line that begins an exercise, counters that move, and "of" after a noun and a comma
+           r"|(?:makes?|an) exercise of it|makes a folder with the parent's kernel|counters? (?:that )?(?:can )?moves?"
+           r"|in the profiles?, of")
 THERE = r"(?:is|are|was|were|be|been) there\b(?! (?:a|an|any|no)\b)"
 WORDS = re.compile(
     rf"\b(?:behind|beside|whoever|nobody|everybody|somebody|dear|thrice|for ever|namesake|{PRIVATE}|{THERE})\b", re.I)
@@ -93,6 +96,9 @@ def finds_what_it_is_for():
     assert not rejected("Is there a mask? m may lag behind it, besides l.") and rejected("Dear, and behind it")
     assert rejected("The kernel that rounds uses the unit for exponentials.") == ["The kernel that rounds",
                                                                                   "unit for exponentials"]
+    assert rejected("`./lab start 5` makes an exercise of it. No counter moves. In the profile, of 2k keys, it waits.") == [
+        "an exercise of it", "counter moves", "In the profile, of"]
+    assert not rejected("The profile, of a batch. A counter changes. It sets this change as an exercise.")
 
 
 def main():

@@ -105,8 +105,9 @@ class Screen {
         }
         if (token.text == "{") depth_ += 1;
         if (token.text == "}") depth_ -= depth_ > 0;
-        if (is("[") && is("[", 1) && !(is("maybe_unused", 2) && is("]", 3) && is("]", 4)))
-            refuse("an attribute other than [[maybe_unused]]");
+        const bool harmless = is("maybe_unused", 2) || is("no_unique_address", 2);
+        if (is("[") && is("[", 1) && !(harmless && is("]", 3) && is("]", 4)))
+            refuse("an attribute other than [[maybe_unused]] and [[no_unique_address]]");
         if (token.kind != Token::Kind::word) return;
         const std::string word(token.text);
         const bool reserved =

@@ -78,7 +78,10 @@ std::vector<Case> far_apart(int d, Pass pass) {
 /// The same problem with all features that the stage takes, as far as they go with it.
 Case with_features(const Stage& stage, Case c) {
     for (const FeatureInfo& info : all_features()) {
-        if (takes(stage, info.feature) && info.put_ordinary != nullptr) info.put_ordinary(c);
+        if (!takes(stage, info.feature) || info.put_ordinary == nullptr) continue;
+        Case with = c;
+        info.put_ordinary(with);
+        if (why_not_taken(stage, with).empty()) c = with;
     }
     return c;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "harness/features/work.h"
@@ -208,6 +209,23 @@ Regime::Problem with_tiles(const char* tiles) {
 Regime::Problem with_dropout(Regime::Problem problem) {
     problem.features.dropout = {230, 1};
     return problem;
+}
+
+// What becomes of a score, each alone and all at once; then the same problem without.
+std::vector<Regime::Problem> score_problems() {
+    std::vector<Regime::Problem> problems;
+    for (const int d : {64, 128}) {
+        for (const auto& [softcap, alibi, sinks] : {std::tuple{30.0f, "", ""},
+                                                    {0.0f, "geometric", ""},
+                                                    {0.0f, "", "drawn"},
+                                                    {30.0f, "geometric", "drawn"},
+                                                    {0.0f, "", ""}}) {
+            Regime::Problem& problem = problems.emplace_back(self_attention(2, 2048 / d, 8192, true, d));
+            problem.features.softcap = softcap, problem.features.alibi = alibi,
+            problem.features.sinks = sinks;
+        }
+    }
+    return problems;
 }
 
 // The masks of the FlashMask paper (arXiv 2410.01359) that are not a range of keys for each row.
@@ -438,6 +456,10 @@ const std::vector<Regime>& regimes() {
         {"caches",
          "1 to 16 query rows, 1 to 16 requests of uneven lengths up to 64k, groups of 1, 4 and 8; also paged",
          cache_problems(), true},
+        {"scores",
+         "two sequences of 8k under a causal mask, d = 64 and 128: a softcap, ALiBi, sinks, all, and none",
+         score_problems(), true},
+        {"backward-scores", "the gradients of scores", score_problems(), true, Pass::backward},
         {"gradients",
          "16k tokens, N = 512 to 16k, d = 64 to 256; then grouped heads; with and without a mask",
          gradient_problems(), true, Pass::backward},

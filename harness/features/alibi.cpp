@@ -2,8 +2,10 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "harness/features/checks.h"
 #include "harness/features/feature.h"
 #include "harness/features/patterns.h"
+#include "harness/problem/shape.h"
 
 namespace ladder {
 namespace {
@@ -93,6 +95,17 @@ FeatureInfo alibi_feature() {
         mask.scores.slope = static_cast<double>(slope_of(c, b, h));
     };
     info.tell_peers = [](const Case& c, nlohmann::json& features) { features["alibi"] = slopes_of(c); };
+    info.arguments = {{"alibi_slopes", CallArgument::Kind::float32, "ALiBi slopes", "H"}};
+    info.take = [](const Given& given, Problem& p, Features& f) {  // (H) or (B, H)
+        const Array& slopes = *given.array("alibi_slopes");
+        const bool of_batch_entries = slopes.axes.size() == 2;
+        if (of_batch_entries) require_axes("alibi_slopes", slopes, {given.Q[0], given.Q[1]});
+        if (!of_batch_entries) require_axes("alibi_slopes", slopes, {given.Q[1]});
+        require_reals("alibi_slopes", given);
+        p.alibi_slopes = slopes.reals();
+        p.alibi_batch_stride = of_batch_entries ? static_cast<int>(given.Q[1]) : 0;
+        f.alibi = given_numbers;
+    };
     info.depends_on_row = true;
     info.draw = [](std::mt19937_64& random, const Stage&, Case& c) { put_alibi(random(), c); };
     info.vary = [](std::mt19937_64&, const Stage&, std::size_t k, Case& c) { put_alibi(k, c); };

@@ -1,6 +1,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "harness/features/checks.h"
 #include "harness/features/feature.h"
 #include "harness/features/patterns.h"
 #include "stages/errors.h"
@@ -88,6 +89,14 @@ FeatureInfo sinks_feature() {
         mask.sink = static_cast<double>(sink_of(c, b, h));
     };
     info.tell_peers = [](const Case& c, nlohmann::json& features) { features["sinks"] = sinks_of(c); };
+    info.arguments = {{"sinks", CallArgument::Kind::float32, "sinks", "H"}};
+    info.take = [](const Given& given, Problem& p, Features& f) {
+        const Array& sinks = *given.array("sinks");
+        require_axes("sinks", sinks, {given.Q[1]});
+        require_reals("sinks", given);
+        p.sinks = sinks.reals();
+        f.sinks = given_numbers;
+    };
     info.draw = [](std::mt19937_64& random, const Stage&, Case& c) { put_sinks(random(), c); };
     info.vary = [](std::mt19937_64&, const Stage&, std::size_t k, Case& c) { put_sinks(k, c); };
     info.put_ordinary = [](Case& c) { c.features.sinks = "drawn"; };

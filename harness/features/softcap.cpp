@@ -57,6 +57,13 @@ FeatureInfo softcap_feature() {
     info.tell_peers = [](const Case& c, nlohmann::json& features) {
         features["softcap"] = c.features.softcap;
     };
+    info.arguments = {{"softcap", CallArgument::Kind::real}};
+    info.take = [](const Given& given, Problem& p, Features& f) {
+        const double softcap = given.real("softcap");
+        if (!(softcap > 0 && std::isfinite(static_cast<float>(softcap))))
+            throw BadUsage(fmt::format("softcap is {}; expected a number above 0, or 0 for none", softcap));
+        p.softcap = f.softcap = static_cast<float>(softcap);
+    };
     info.draw = draw_softcap;
     info.vary = vary_softcap;
     info.put_ordinary = [](Case& c) { c.features.softcap = usual_softcap; };

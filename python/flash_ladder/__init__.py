@@ -44,9 +44,10 @@ class Stage(NamedTuple):
 
 def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[Sequence[int]] = None,
               cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, columns: Any = None,
-              tiles: Optional[TileLists] = None, dropout_p: float = 0.0, seed: Optional[int] = None, q_scale: Any = None,
-              k_scale: Any = None, v_scale: Any = None, scale: Optional[float] = None,
-              stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Any:
+              tiles: Optional[TileLists] = None, softcap: float = 0.0, alibi_slopes: Any = None, sinks: Any = None,
+              dropout_p: float = 0.0, seed: Optional[int] = None, q_scale: Any = None, k_scale: Any = None,
+              v_scale: Any = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
+              return_lse: bool = False, backend: str = "cpu") -> Any:
     """O = softmax(scale Q K^T + mask) V.
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d): arrays of one library, fp16 or bf16, with rows of adjacent elements and
@@ -63,6 +64,11 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
         divides H. Bounds are 0 to Nq, and of a key there are 1, 2 or 4: LTS (rows from LTS on do not see it); LTS and
         LTE under a causal mask (rows LTS to LTE - 1), else LTS and UTE (nor those before UTE); LTS, LTE, UTS, UTE.
     tiles: the whole mask, whatever it is: tile_lists(mask).
+    softcap: c above 0: a score s = scale Q K^T becomes c tanh(s / c), before the mask. 0 is none.
+    alibi_slopes: (H,) or (B, H), fp32: from the score of row i and key j is taken its head's slope times
+        |i + Nk - Nq - j|, in a document counted from the document's beginning.
+    sinks: (H,), fp32: a score more in each row's softmax, of a key that every row sees and that has no value. A row that
+        sees no other key has O = 0 and L = sink.
     dropout_p, seed: the share of the elements of P = softmax(...) that are dropped, in 256ths: 0.1 is rounded to
         26 / 256. The others are multiplied by 256 / 230, so that the mean remains. L is of all elements. What is
         dropped follows from the seed, 0 to 2^64 - 1, and the element's place: dropout_mask().
@@ -83,7 +89,7 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
     and gradients flow through it.
     """
     mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
-                tiles=tiles, dropout_p=dropout_p, seed=seed)
+                tiles=tiles, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p, seed=seed)
     if _arrays.is_torch(q):
         from . import torch
         return torch.attention(q, k, v, **mask, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale=scale,
@@ -103,7 +109,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
 
 def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, causal: bool = False,
                        window: Optional[Sequence[int]] = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
-                       columns: Any = None, tiles: Optional[TileLists] = None, dropout_p: float = 0.0,
+                       columns: Any = None, tiles: Optional[TileLists] = None, softcap: float = 0.0,
+                       alibi_slopes: Any = None, sinks: Any = None, dropout_p: float = 0.0,
                        seed: Optional[int] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
                        backend: str = "cpu") -> Any:
     """dQ, dK and dV: the gradients of a loss by Q, K and V, from its gradient by O.
@@ -115,7 +122,7 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
     Returns (dQ, dK, dV), of the axes and strides of q, k and v.
     """
     mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
-                tiles=tiles, dropout_p=dropout_p, seed=seed)
+                tiles=tiles, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p, seed=seed)
     if _arrays.is_torch(q):
         from . import torch
         return torch.attention_backward(q, k, v, o, lse, do, **mask, scale=scale, stage=stage, backend=backend)

@@ -61,7 +61,8 @@ def _(q, k, v, *rest):
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: Optional[Sequence[int]] = None,
               cu_seqlens_q: Optional[Integers] = None, cu_seqlens_k: Optional[Integers] = None,
-              columns: Optional[Integers] = None, tiles: Optional[TileLists] = None, dropout_p: float = 0.0,
+              columns: Optional[Integers] = None, tiles: Optional[TileLists] = None, softcap: float = 0.0,
+              alibi_slopes: Optional[Scales] = None, sinks: Optional[Scales] = None, dropout_p: float = 0.0,
               seed: Optional[int] = None, q_scale: Optional[Scales] = None, k_scale: Optional[Scales] = None,
               v_scale: Optional[Scales] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
               backward_stage: Optional[StageName] = None, return_lse: bool = False,
@@ -71,6 +72,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), fp16 or bf16; in an autocast region they are cast to its type first.
     cu_seqlens_q, cu_seqlens_k, columns, tiles: integers, as in flash_ladder.attention, also tensors. A call checks those
         that are not on a GPU, and copies them there. Gradients are refused where no stage computes them.
+    softcap, alibi_slopes, sinks: as in flash_ladder.attention. No gradient flows to them.
     q_scale, k_scale, v_scale: of q, k and v in float8_e4m3fn, as in flash_ladder.attention. Scales are checked, which waits
         for those on a GPU.
     stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
@@ -85,7 +87,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
         q, k, v = _eight_bits.in_bf16({"Q": q, "K": k, "V": v},
                                       {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}, stage)
     mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
-                tiles=tiles, dropout_p=dropout_p, seed=seed)
+                tiles=tiles, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p, seed=seed)
     try:
         o, lse = _attention(q, k, v, *_given(q, k, mask),
                             _arguments.scale_of(scale), _word(stage), _word(backward_stage),
@@ -98,13 +100,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
 def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, *, causal: bool = False,
                        window: Optional[Sequence[int]] = None, cu_seqlens_q: Optional[Integers] = None,
                        cu_seqlens_k: Optional[Integers] = None, columns: Optional[Integers] = None,
-                       tiles: Optional[TileLists] = None, dropout_p: float = 0.0, seed: Optional[int] = None,
+                       tiles: Optional[TileLists] = None, softcap: float = 0.0,
+                       alibi_slopes: Optional[Scales] = None, sinks: Optional[Scales] = None,
+                       dropout_p: float = 0.0, seed: Optional[int] = None,
                        scale: Optional[float] = None, stage: Optional[StageName] = None,
                        backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV of tensors: see flash_ladder.attention_backward."""
     _require_tensors(Q=q, K=k, V=v, O=o, L=lse, dO=do)
     mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
-                tiles=tiles, dropout_p=dropout_p, seed=seed)
+                tiles=tiles, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p, seed=seed)
     try:
         return _attention_backward(
             q, k, v, o, lse, do, *_given(q, k, mask),

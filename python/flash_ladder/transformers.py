@@ -7,8 +7,8 @@
 It takes transformers 4.54, since older ones make masks for attention that they do not know. Prefill, decoding with a
 cache, grouped heads and sliding windows run as they are. Of a static cache the keys that exist are read. A batch with
 padding, by the model's attention_mask (B, N), is computed as packed documents, without its padding, where O is 0. Any
-other mask of bools is computed as lists of tiles. All else that a model asks of attention and no stage computes is
-refused: softcap, sinks, a bias, dropout.
+other mask of bools is computed as lists of tiles. The softcap of Gemma 2 and the sinks of gpt-oss are computed in the forward
+pass. All else that a model asks of attention and no stage computes is refused: their gradients, a bias, dropout.
 """
 
 from typing import NamedTuple, Optional
@@ -34,8 +34,9 @@ def register(name: str = "ladder", stage: Optional[StageName] = None,
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
-    def forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None, **kwargs):
-        """O (B, Nq, H, d) of query (B, H, Nq, d), key and value (B, Hkv, Nk, d)."""
+    def forward(module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None, softcap=None,
+                s_aux=None, **kwargs):
+        """O (B, Nq, H, d) of query (B, H, Nq, d), key and value (B, Hkv, Nk, d); s_aux (H) are sinks."""
         visible = _found(attention_mask)
         if attention_mask is not None:
             axes, expected = tuple(attention_mask.shape), (len(query), query.shape[2], key.shape[2])
@@ -48,7 +49,8 @@ def register(name: str = "ladder", stage: Optional[StageName] = None,
         for word, asked in {"dropout": dropout, **kwargs}.items():
             if word not in HARMLESS and not _is_nothing(asked):
                 raise ValueError(f"{name} has no {word}, and the model asks for {word}={_brief(asked)}")
-        options = dict(scale=scaling, stage=stage, backward_stage=backward_stage)
+        options = dict(softcap=softcap or 0.0, sinks=None if s_aux is None else s_aux.float(), scale=scaling,
+                       stage=stage, backward_stage=backward_stage)
         if visible is None:
             causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
             o = attention(query, key, value, causal=causal, **options)

@@ -60,8 +60,8 @@ void claim(Claims& c) {
     c.is("wgmma", slots * groups * (p.d() / 16 + Bc / 16));
     c.is("wgmma_columns", slots * groups * (p.d() / 16 * Bc + Bc / 16 * p.d()));
     c.is("votes", slots * groups * 4);
-    // A box for each panel of a key tile
-    c.is("bulk_loads", query_tiles * groups + 2 * slots * pair * (p.d() / 64));
+    // A box for each panel of a key tile; where a slot has a single one, its panels are one box.
+    c.is("bulk_loads", query_tiles * groups + 2 * slots * (pair == 1 ? 1 : pair * (p.d() / 64)));
     c.is("bulk_bytes", (2 * query_tiles * 128 + 2 * slots * Bc) * p.d() * 2);
     c.is("mbarrier_waits", (query_tiles + blocks + 2 * slots) * (1 + 128 * groups));
     c.is("mbarrier_arrivals", query_tiles * (1 + 128 * groups) + 2 * slots * (1 + 128 * groups) + blocks);

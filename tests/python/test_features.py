@@ -1,4 +1,4 @@
-"""Packed documents, column bounds, lists of tiles, dropout and caches, on NumPy's arrays and the CPU back-end."""
+"""Packed documents, column bounds, lists of tiles, scores, sinks, dropout and caches, on NumPy's arrays and the CPU back-end."""
 
 import re
 
@@ -130,6 +130,58 @@ def test_a_mask_of_all_heads_needs_no_further_axes(packed):
     assert nothing.bits.shape == (0, 64, 2)
     O, L = flash_ladder.attention(*packed, tiles=nothing, return_lse=True)
     assert (O == 0).all() and np.isneginf(L).all()
+
+
+def of_scores(q, k, v, seen, softcap=0.0, alibi_slopes=None, sinks=None, kept=1.0):
+    """softmax() of scores that a softcap and slopes (B, H) changed, with the sinks (H,) of each row's sum."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    k, v = (x.repeat(q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    S = q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5
+    if softcap:
+        S = softcap * np.tanh(S / softcap)
+    if alibi_slopes is not None:
+        rows, keys = S.shape[-2:]
+        S -= alibi_slopes[..., None, None] * abs(np.arange(rows)[:, None] + keys - rows - np.arange(keys))
+    P = np.exp(np.where(seen, S, -np.inf))
+    l = P.sum(-1, keepdims=True) + (0 if sinks is None else np.exp(np.reshape(sinks, (-1, 1, 1))))
+    with np.errstate(divide="ignore"):
+        return P * kept @ v / np.maximum(l, 1e-300), np.log(l)[..., 0]
+
+
+SLOPES = np.array([[0.5, 0, 1 / 32, 0.1], [1, 0.25, 0.02, 0.3]], np.float32)
+SINKS = np.array([0, 3, -5, 8], np.float32)
+
+
+@pytest.mark.parametrize("causal, window, options", [
+    (False, None, {"softcap": 0.5}), (True, None, {"alibi_slopes": SLOPES}), (False, None, {"alibi_slopes": SLOPES[0]}),
+    (True, (9, -1), {"sinks": SINKS}), (True, (20, -1), {"softcap": 2.0, "alibi_slopes": SLOPES[1], "sinks": SINKS})])
+def test_scores_and_sinks(problem, causal, window, options):
+    q, k, v = problem
+    exact = {name: np.broadcast_to(x, (2, 4)) if name == "alibi_slopes" else x for name, x in options.items()}
+    got = flash_ladder.attention(q, k, v, causal=causal, window=window, **options, return_lse=True, backend="checked")
+    agrees(got, of_scores(q, k, v, visible(70, 90, causal, window), **exact))
+    as_lists = {name: x if name == "softcap" else list(x) for name, x in options.items() if np.ndim(x) < 2}
+    if as_lists.keys() == options.keys():
+        O = flash_ladder.attention(q, k, v, causal=causal, window=window, **as_lists)
+        assert (O == got[0]).all()
+    with pytest.raises(ValueError, match="no stage computes its gradients"):
+        flash_ladder.attention_backward(q, k, v, *got, q, causal=causal, window=window, **options)
+
+
+def test_all_at_once(packed):
+    """Documents, a window, dropout, and scores with a sink; a row without keys has L = sink."""
+    options = {"softcap": 2.0, "alibi_slopes": SLOPES[0], "sinks": SINKS}
+    kept = flash_ladder.dropout_mask((1, 4, 70, 90), 0.25, 3) / 0.75
+    seen = visible(70, 90, True, (20, -1))
+    got = flash_ladder.attention(*packed, causal=True, window=(20, -1), dropout_p=0.25, seed=3, **options, return_lse=True)
+    agrees(got, of_scores(*packed, seen, **options | {"alibi_slopes": SLOPES[:1]}, kept=kept))
+    O, L = flash_ladder.attention(*packed, causal=True, cu_seqlens_q=ROWS, cu_seqlens_k=KEYS, **options, return_lse=True)
+    unseen = ~in_documents(ROWS, KEYS, True).any(1)
+    assert unseen.any() and (O[:, :, unseen] == 0).all() and (abs(L[0][:, unseen] - SINKS[:, None]) < 1e-4).all()
+    for row, end, key, last in zip(ROWS, ROWS[1:], KEYS, KEYS[1:]):
+        if row < end and key < last:
+            alone = packed[0][:, :, row:end], *(x[:, :, key:last] for x in packed[1:])
+            assert abs(O[:, :, row:end] - flash_ladder.attention(*alone, causal=True, **options)).max() < 1e-2
 
 
 @pytest.mark.parametrize("share, causal, seed", [(0.1, True, 7), (0.5, False, 2**64 - 1), (255 / 256, False, 0)])
@@ -353,6 +405,14 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
         (ValueError, "mask is (1, 2, 2); expected (Nq, Nk) or (batches, heads, Nq, Nk)",
          lambda: flash_ladder.tile_lists(np.ones((1, 2, 2), bool))),
         (TypeError, "mask is builtins.list; expected an array", lambda: flash_ladder.tile_lists([[True]])),
+        (ValueError, "softcap is -1; expected a number above 0", lambda: attend(softcap=-1)),
+        (ValueError, "softcap is nan; expected a number above 0", lambda: attend(softcap=float("nan"))),
+        (TypeError, "softcap is 'some'; expected a number", lambda: attend(softcap="some")),
+        (ValueError, "alibi_slopes: they are (3); expected (4)", lambda: attend(alibi_slopes=SLOPES[0, :3])),
+        (ValueError, "alibi_slopes: they are (2, 4); expected (1, 4)", lambda: attend(alibi_slopes=SLOPES)),
+        (TypeError, "alibi_slopes is float64; expected float32", lambda: attend(alibi_slopes=SLOPES[0].astype(float))),
+        (ValueError, "sinks: they are (1, 4); expected (4)", lambda: attend(sinks=SINKS[None])),
+        (ValueError, "sinks: ", lambda: attend(sinks=[0, 1, float("nan"), 2])),
         (ValueError, "dropout_p is 0.001; expected 0, or 1/256 to 255/256", dropout(0.001)),
         (ValueError, "dropout_p is 1; expected 0, or 1/256 to 255/256", dropout(1)),
         (ValueError, "dropout_p is -0.1; expected 0, or", dropout(-0.1)),
@@ -467,6 +527,8 @@ def test_jax_has_features_too(packed, requests):
     here = lambda x: jax.numpy.asarray(x, device=jax.devices("cpu")[0])
     O = flash_ladder.attention(*map(here, packed), cu_seqlens_q=here(np.array(ROWS, np.int32)), cu_seqlens_k=KEYS)
     assert (np.asarray(O) == flash_ladder.attention(*packed, cu_seqlens_q=ROWS, cu_seqlens_k=KEYS)).all()
+    O = flash_ladder.attention(*map(here, packed), alibi_slopes=here(SLOPES[0]), sinks=here(SINKS), softcap=2.0)
+    assert (np.asarray(O) == flash_ladder.attention(*packed, alibi_slopes=SLOPES[0], sinks=SINKS, softcap=2.0)).all()
     seen = visible(70, 90, True, (9, -1))
     tiles = flash_ladder.tile_lists(here(seen))
     assert all(isinstance(x, jax.Array) for x in tiles[1:])

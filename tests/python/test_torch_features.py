@@ -91,6 +91,23 @@ def test_packed_documents_and_column_bounds(given):
     assert alike(compiled(q, k, v), 2 * q, k, v, columns=columns)
 
 
+def test_scores_and_sinks():
+    q, k, v = tensors(gradients=False)
+    slopes, sinks = torch.tensor([0.5, 0, 0.1, 1]), torch.tensor([0.0, 3, -5, 8])
+    on_cpu = dict(softcap=2.0, alibi_slopes=slopes.numpy(), sinks=sinks.numpy(), causal=True)
+    scores = dict(softcap=2.0, alibi_slopes=slopes.to(DEVICE), sinks=sinks.to(DEVICE), causal=True)
+    o = attention(q, k, v, **scores)
+    assert alike(o, q, k, v, **on_cpu)
+    compiled = torch.compile(lambda q, k, v: attention(q + 0, k, v, **scores), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(q, k, v), o)
+    with pytest.raises(TypeError, match="sinks requires a gradient, and none flows to it"):
+        attention(q, k, v, sinks=scores["sinks"].clone().requires_grad_())
+    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+    for name in "softcap", "alibi_slopes", "sinks":
+        with pytest.raises(ValueError, match="no stage computes its gradients"):
+            attention(*inputs, **{name: scores[name]}).sum().backward()
+
+
 @pytest.mark.parametrize("device", ["cpu", DEVICE])
 def test_lists_of_tiles(device):
     q, k, v = tensors(gradients=False)

@@ -37,13 +37,13 @@ def logits(model, implementation, **inputs):
         return model(**inputs)
 
 
-def check(got, model, tokens, **more):
-    """The error against fp32 is at most twice that of SDPA in 16 bits."""
-    sdpa = logits(model, "sdpa", input_ids=tokens).logits.float()
+def check(got, model, tokens, like="sdpa"):
+    """The error against fp32 is at most twice that of SDPA, or of what it should be like, in 16 bits."""
+    other = logits(model, like, input_ids=tokens).logits.float()
     exact = logits(model.float(), "eager", input_ids=tokens).logits
     model.bfloat16()
     rows = got.shape[1]
-    errors = [(x[:, -rows:] - exact[:, -rows:]).abs().max().item() for x in (got.float(), sdpa)]
+    errors = [(x[:, -rows:] - exact[:, -rows:]).abs().max().item() for x in (got.float(), other)]
     assert errors[0] <= 2 * errors[1], errors
 
 
@@ -256,20 +256,58 @@ def test_what_changes_the_result_is_refused_by_name():
     harmless = {"position_ids": tokens, "use_cache": True, "softcap": None, "sliding_window": 8, "dropout": 0.0,
                 "output_attentions": False, "num_items_in_batch": torch.tensor(8), "s_aux": None}
     assert torch.equal(attend(**harmless), expected)
-    for word, value in {"softcap": 50.0, "s_aux": torch.zeros(2), "sinks": torch.zeros(2), "dropout": 0.1,
+    for word, value in {"sinks": torch.zeros(2), "dropout": 0.1,
                         "sliding_window": 7, "head_mask": torch.ones(2), "position_bias": torch.zeros(1, 2, 8, 8),
                         "output_attentions": True, "cu_seq_lens_q": tokens, "alibi": True, "a_new_one": 2}.items():
         with pytest.raises(ValueError, match=f"ladder has no {word}, and the model asks for {word}="):
             attend(**{word: value})
 
 
-def test_softcap_of_gemma_2_is_refused():
-    config = transformers.Gemma2Config(vocab_size=64, hidden_size=128, intermediate_size=128, num_hidden_layers=1,
-                                       num_attention_heads=2, num_key_value_heads=1, head_dim=64,
-                                       attn_implementation="ladder")
-    gemma = transformers.Gemma2ForCausalLM(config).to(DEVICE, torch.bfloat16).eval()
-    with torch.no_grad(), pytest.raises(ValueError, match="ladder has no softcap, and the model asks for softcap=50"):
-        gemma(input_ids=torch.arange(16, device=DEVICE)[None])
+@pytest.fixture(scope="module")
+def gemma():
+    config = transformers.Gemma2Config(vocab_size=64, hidden_size=128, intermediate_size=128, num_hidden_layers=2,
+                                       num_attention_heads=2, num_key_value_heads=1, head_dim=64, sliding_window=24,
+                                       attn_logit_softcapping=2.0, query_pre_attn_scalar=1)
+    torch.manual_seed(1)
+    return transformers.Gemma2ForCausalLM(config).to(DEVICE, torch.bfloat16).eval()
+
+
+@pytest.fixture(scope="module")
+def gpt_oss():
+    config = transformers.GptOssConfig(vocab_size=64, hidden_size=128, intermediate_size=128, num_hidden_layers=2,
+                                       num_attention_heads=4, num_key_value_heads=2, head_dim=64, sliding_window=24,
+                                       num_local_experts=2, num_experts_per_tok=1)
+    torch.manual_seed(1)
+    model = transformers.GptOssForCausalLM(config).to(DEVICE, torch.bfloat16).eval()
+    for layer in model.model.layers:
+        torch.nn.init.normal_(layer.self_attn.sinks, 3)
+    return model
+
+
+@pytest.mark.parametrize("name", ["gemma", "gpt_oss"])
+def test_softcap_and_sinks_of_models(name, request):
+    """Gemma 2 and gpt-oss, with their windows: a prompt, and decoding with a cache."""
+    model, scores = request.getfixturevalue(name), register("ladder_scores")
+    tokens = torch.randint(64, (2, 100), device=DEVICE)
+    out = logits(model, scores, input_ids=tokens[:, :96], use_cache=True)
+    last = logits(model, scores, input_ids=tokens[:, 96:], past_key_values=out.past_key_values)
+    check(torch.cat([out.logits, last.logits], dim=1), model, tokens, like="eager")
+    with torch.no_grad(), pytest.raises(ValueError, match="causal_skip does not take (a softcap|attention sinks)"):
+        model.set_attn_implementation("ladder" if not GPU else register("ladder_five", stage=5))
+        model(input_ids=tokens)
+    # The result depends on them.
+    attend = attention_of(scores)
+    plain = attend()
+    for option in {"softcap": 0.1}, {"s_aux": torch.full((2,), 3.0, device=DEVICE)}:
+        assert (attend(**option) - plain).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["gemma", "gpt_oss"])
+def test_gradients_of_softcap_and_sinks_are_refused(name, request):
+    model = request.getfixturevalue(name)
+    model.set_attn_implementation(register("ladder_scores"))
+    with pytest.raises((TypeError, ValueError), match="sinks requires a gradient|no stage computes its gradients.* softcap"):
+        model(input_ids=torch.arange(16, device=DEVICE)[None], labels=torch.arange(16, device=DEVICE)[None]).loss.backward()
 
 
 @pytest.mark.parametrize("gradients", [False, True])

@@ -1,0 +1,44 @@
+// Copies and multiplies what the parent does. A softcap doubles the exponentials, and a sink takes two a row;
+// A problem without any of them is the parent's work.
+#include "../65_hopper_windows/claims.h"
+
+using namespace ladder;
+using namespace ladder::formulas;
+
+namespace {
+
+void claim(Claims& c) {
+    const Counted& p = c.p;
+    const auto tiles = tiles_in_window(p);
+    const Count written = 4 * writing_groups(tiles), computed = group_tiles(tiles);
+    claim_tiles(c, tiles, persistent_blocks(tiles, p), written);
+    // In a window a row may begin after the first tile of its warpgroup, which then counts as a rise of m;
+    // with ALiBi later keys raise m.
+    const Features& f = p.features;
+    if (f.window == Window() && f.alibi.empty()) {
+        const Count of_tiles = computed * 64 * hopper_Bc(p), of_sinks = written * 16 * 4 * 2;
+        c.is("exponentials", of_tiles * (f.softcap > 0 ? 2 : 1) + (f.sinks.empty() ? 0 : of_sinks));
+    }
+    if (f == Features()) c.only_moves({"shared_exchange_bytes"});
+}
+
+/// Each alone, and all at once in a window
+std::vector<Case> with_scores(const std::vector<Case>& plain) {
+    std::vector<Case> cases;
+    for (std::size_t k = 0; k < plain.size(); ++k) {
+        Case& c = cases.emplace_back(plain[k]);
+        const bool all = k % 4 == 3;
+        if (k % 4 == 0 || all) c.features.softcap = 30;
+        if (k % 4 == 1 || all) c.features.alibi = "drawn";
+        if (k % 4 == 2 || all) c.features.sinks = "drawn";
+        if (all) c.features.window = {99, 20};
+    }
+    return cases;
+}
+
+LADDER_CLAIMS(.claim = claim,
+              .cases = joined(cases_of({usual_shapes, wide_shapes, crowded_shapes}),
+                              with_scores(cases_of({usual_shapes, wide_shapes, crowded_shapes}))),
+              .resident_blocks = 1);
+
+}  // namespace

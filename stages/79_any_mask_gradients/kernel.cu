@@ -1,0 +1,59 @@
+// Stage 79: gradients of all that the types of 66's kernel can do at once: a window, packed documents or
+// dropout, a softcap, ALiBi, and sinks with their gradient. The host names the types that a problem needs.
+
+#include "stages/hopper.cuh"
+
+namespace {
+
+using namespace ladder;
+
+#include "stages/65_hopper_windows/alibi.cuh"
+#include "stages/65_hopper_windows/philox.cuh"
+#include "stages/65_hopper_windows/range.cuh"
+#include "stages/65_hopper_windows/softcap.cuh"
+#include "stages/65_hopper_windows/window.cuh"
+#include "stages/66_window_gradients/types.cuh"
+
+#include "stages/66_window_gradients/gradients.cuh"
+#include "stages/66_window_gradients/launch.cuh"
+
+#include "stages/66_window_gradients/documents.cuh"
+#include "stages/66_window_gradients/dropout.cuh"
+#include "stages/66_window_gradients/ranges.cuh"
+
+template <class Score>
+using Kept = Types<Ranges<Window>, InDocuments, Score>;
+template <class Score>
+using Dropped = Types<Ranges<Window>, Dense, Score, Dropout>;
+
+/// Starts the kernels of this score. Under dropout the warps that multiply wait for those that draw, so they
+/// have time for ALiBi's additions, whether the problem has slopes or not.
+template <class T, int d, class Score>
+void launch_with(const Problem& p) {
+    if (p.dropout.kept < 256) {
+        launch_gradients<T, d, Dropped<Alibi<Score>>>(p);
+    } else if (p.alibi_slopes != nullptr) {
+        launch_gradients<T, d, Kept<Alibi<Score>>>(p);
+    } else {
+        launch_gradients<T, d, Kept<Score>>(p);
+    }
+}
+
+template <class T, int d>
+void backward(const Problem& p) {
+    p.softcap > 0 ? launch_with<T, d, Softcap>(p) : launch_with<T, d, Scaled>(p);
+}
+
+using Dims = HeadDims<64, 128>;
+LADDER_STAGE(
+    backward, Dims, .number = 79, .name = "any_mask_gradients", .parent = 66, .part = 60, .place = 69,
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
+    .change = "softcap, ALiBi and sinks combine with windows, documents or dropout: the host picks the types",
+    .shows_in = "backward-scores", .pass = Pass::backward,
+    .takes = {Feature::window, Feature::documents, Feature::softcap, Feature::alibi, Feature::sinks,
+              Feature::dropout},
+    .diff_budget = 260,  // with five types
+    .most_lines = 860,   // with its types
+    .repeats_exactly = false, .workspace_bytes = workspace_bytes<Kept<Scaled>>);
+
+}  // namespace

@@ -1,0 +1,73 @@
+#include "harness/base/file.h"
+#include "harness/base/process.h"
+#include "harness/base/terminal.h"
+#include "harness/ladder/ladder.h"
+#include "tests/any_stage.h"
+#include "tests/catch.h"
+#include "tests/cli.h"
+#include "tests/folder.h"
+#include "tests/skip.h"
+
+using namespace ladder;
+using namespace ladder::test;
+
+namespace {
+
+/// Verifies a kernel on a problem, race-checked.
+void check_on(const Folder& folder, const std::string& shape, std::vector<std::string> features) {
+    features.insert(features.begin(), {"verify", folder / "", "--shape", shape});
+    const ProcessResult result = lab(features);
+    INFO(shape << ": " << result.out << result.err);
+    CHECK(result.status == 0);
+}
+
+}  // namespace
+
+TEST_CASE("mask types: a rule of two, documents, dropout, a softcap, ALiBi and sinks are one kernel",
+          "[cli]") {
+    if (!available(Backend::checked)) return;
+    // What both of two rules allow: of two windows, the window.
+    std::string kernel = read_file(find_stage(78)->source);
+    const std::string rule = "Ranges<Window>";
+    REQUIRE(kernel.find(rule) != kernel.npos);
+    kernel.replace(kernel.find(rule), rule.size(), "Ranges<Both<Window, Window>>");
+    const Folder folder;
+    folder.write("kernel.cu", kernel);
+    check_on(folder, "1,1,1,150,300,64", {"--window", "90,5"});
+    const std::vector<std::string> all{"--window", "90,5",    "--softcap", "20",        "--alibi",
+                                       "drawn",    "--sinks", "drawn",     "--dropout", "0.2,5"};
+    check_on(folder, "2,4,2,150,300,64", all);
+    check_on(folder, "1,2,1,130,40,256", all);  // rows without keys
+    std::vector<std::string> packed = all;
+    packed.insert(packed.end(), {"--causal", "--documents", "60,37,0,103"});
+    check_on(folder, "1,2,1,200,200,128", packed);
+}
+
+TEST_CASE(
+    "mask types: gradients take a window, dropout or documents, a softcap, ALiBi and sinks in one kernel",
+    "[cli]") {
+    if (!available(Backend::checked)) return;
+    const auto check = [](const std::string& shape, std::vector<std::string> features) {
+        features.insert(features.begin(), {"verify", "79", "--shape", shape});
+        const ProcessResult result = lab(features);
+        INFO(shape << ": " << result.out << result.err);
+        CHECK(result.status == 0);
+    };
+    for (const std::string softcap : {"20", "0.5"}) {
+        const std::vector<std::string> all{"--window", "90,5",    "--softcap", softcap,     "--alibi",
+                                           "drawn",    "--sinks", "drawn",     "--dropout", "0.2,5"};
+        check("2,4,2,150,300,64", all);
+        check("1,2,1,130,40,128", all);  // rows without keys
+    }
+    check("1,2,1,200,200,128", {"--causal", "--documents", "60,37,0,103", "--alibi", "drawn", "--sinks",
+                                "drawn", "--softcap", "20"});
+    // More rows than keys of a document, and fewer: positions are counted from its ends.
+    check("1,2,1,200,200,64",
+          {"--documents", "60x20,37x100,0x0,103x80", "--alibi", "drawn", "--window", "30,9"});
+}
+
+TEST_CASE("mask types: gradients refuse dropout in packed documents by name", "[cli]") {
+    expect_failure(
+        {"verify", "79", "--shape", "1,2,1,200,200,128", "--documents", "97,103", "--dropout", "0.2,5"}, 2,
+        "79_any_mask_gradients does not take dropout in packed documents");
+}
