@@ -263,8 +263,19 @@ TEST_CASE("timing tables say what was timed, what was wrong and what could not r
     CHECK(cell(tables[0], 1, "verified").text == "yes");
     CHECK(cell(tables[0], 1, "median_ms").text == "4.000");
     CHECK(cell(tables[0], 1, "noise").text == "1.0%");
+    CHECK(cell(tables[0], 1, "rate").text == "68.7");
+    CHECK(cell(tables[0], 1, "ceiling_share").text == "69%");
     CHECK(cell(tables[0], 2, "verified").text == "WRONG");
     CHECK(cell(tables[0], 2, "over_parent").text.empty());  // a wrong answer has no speed
+
+    const Table sweep = regime_table(sample_results());
+    for (const char* column : {"verified", "median_ms", "noise", "rate", "over_parent", "why_not"}) {
+        for (std::size_t row = 0; row < 3; ++row)
+            CHECK(cell(sweep, row, column).text == cell(tables[0], row, column).text);
+    }
+    const Table branched = timing_tables(branched_results())[0];
+    CHECK(cell(branched, 2, "over_parent").text == "0.80x");
+    CHECK(cell(branched, 2, "over_baseline").text == "1.60x");
 }
 
 TEST_CASE("rate tables hold a column for each problem of a unit", "[commands]") {

@@ -7,9 +7,11 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import unittest
 from fnmatch import fnmatch
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs/publish"))
@@ -98,13 +100,21 @@ def git(*words):
 
 
 def earlier(path):
-    """The rows of predictions.json in each commit of the branch that changed it."""
-    log = git("log", "--first-parent", "--follow", "--format=%x00%H", "--name-only", "--", path) or ""
+    """The rows of predictions.json in each commit of the branch that changed it. Where the folder began as a copy of its
+    parent's, the rows that came along are not its own."""
+    def rows(commit, name):
+        return json.loads(git("show", f"{commit}:{name}") or "[]")
+    log = git("log", "--first-parent", "--follow", "--format=%x00%H", "--name-status", "--", path) or ""
+    found, not_its_own = [], []
     for entry in filter(None, log.split("\0")):
-        commit, *names = entry.split()
-        text = git("show", f"{commit}:{names[-1]}") if names else None
-        if text:
-            yield commit, json.loads(text)
+        commit, *status = entry.split()
+        if not status:
+            continue
+        found.append((commit, rows(commit, status[-1])))
+        if status[0].startswith("C"):
+            not_its_own = rows(f"{commit}^", status[1])
+            break
+    return [(commit, [row for row in were if row not in not_its_own]) for commit, were in found]
 
 
 def predicted(row):
@@ -122,6 +132,17 @@ class PredictionsTest(unittest.TestCase):
             for commit, were in earlier(str(path.relative_to(ROOT))):
                 with self.subTest(page=path.parent.name, commit=commit[:10]):
                     self.assertEqual([row for row in map(predicted, were) if row not in map(predicted, rows)], [])
+
+    def test_a_copied_folder_is_held_to_its_own_predictions(self):
+        parent, own, second = ({"problem": problem} for problem in ("causal 2k", "causal 16k", "unmasked"))
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(globals(), ROOT=Path(folder)):
+            git("init", "-q")
+            for name, rows in (("05", [parent]), ("27", [parent]), ("27", [own]), ("27", [own, second])):
+                (ROOT / name).write_text(json.dumps(rows), encoding="utf-8")
+                git("add", name)
+                git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", name)
+            self.assertEqual([rows for _, rows in earlier("27")], [[own, second], [own], []])
+            self.assertEqual([rows for _, rows in earlier("05")], [[parent]])
 
     def test_lessons_have_predictions_as_data_and_their_verdict_first(self):
         for page in LESSONS:
