@@ -241,7 +241,7 @@ all_mutants() { suite 'mutants' "$build" -L mutants; }
 
 # What the sanitizers are to see: no grader expects one in a kernel, and what kernels count is the same under one; so is
 # what every stage's claims say, which would have to be compiled, and what scripts and Python's programs do.
-not_for_sanitizers='^(course|profile|claims|trace|tables|plots|quiz|compare|rooms|lessons|words|triton|kept): '
+not_for_sanitizers='^(course|profile|claims|trace|tables|plots|quiz|compare|layers|lessons|words|triton|kept): '
 not_for_sanitizers+='|^lab: the script|^schedule: blocks per multiprocessor |^ranks: the parts of a case '
 with_clang() {
     local all_tests=OFF

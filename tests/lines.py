@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How many lines each room of the house has, by kind of file, and how many it had at the last release.
+"""How many lines each folder has, by kind of file, and how many it had at the last release.
 
     lines.py [--record] [ROOT]
 
@@ -20,7 +20,7 @@ KINDS = {"C++": {".cpp", ".h"}, "CUDA": {".cu", ".cuh"}, "Python": {".py"}, "she
          "web": {".html", ".css", ".js"}, "CMake": {"CMakeLists.txt", ".cmake"}}
 FOLDERS = (".ci", "course", "docs", "examples", "explorer", "harness", "notebooks", "python", "reference", "simt", "stages",
            "tests")
-WITH_ROOMS = ("course", "docs", "harness")  # their folders are counted one by one
+DIVIDED = ("course", "docs", "harness")  # their folders are counted one by one
 MOST_LINES_OF_A_FILE = 500
 SHORT_FILES = ("course", "harness", "reference", "simt", "tests")  # where that holds
 
@@ -37,32 +37,32 @@ def source_files(root):
             if kind_of(path) and "__pycache__" not in path.parts}
 
 
-def rooms_of(file):
-    """The rooms that a file counts for: "harness" and "harness/base"."""
+def folders_of(file):
+    """The folders that a file counts for: "harness" and "harness/base"."""
     if len(file.parts) == 1:
         return ["(top)"]
     top = file.parts[0]
-    return [top, f"{top}/{file.parts[1]}"] if top in WITH_ROOMS and len(file.parts) > 2 else [top]
+    return [top, f"{top}/{file.parts[1]}"] if top in DIVIDED and len(file.parts) > 2 else [top]
 
 
 def count(files):
-    """The lines of each room by kind."""
-    rooms = {}
+    """The lines of each folder by kind."""
+    folders = {}
     for file, lines in files.items():
-        for room in rooms_of(file):
-            rooms.setdefault(room, Counter())[kind_of(file)] += lines
-    return rooms
+        for folder in folders_of(file):
+            folders.setdefault(folder, Counter())[kind_of(file)] += lines
+    return folders
 
 
-def table(rooms, before):
+def table(folders, before):
     lines = [["", *KINDS, "all", before["commit"]]]
-    for room in sorted({*rooms, *before["lines"]}):
-        kinds = rooms.get(room, Counter())
-        top, _, own = room.partition("/")
-        lines.append(["  " + own if own else top, *(kinds[kind] for kind in KINDS), kinds.total(), before["lines"].get(room, 0)])
-    tops = [kinds for room, kinds in rooms.items() if "/" not in room]
+    for folder in sorted({*folders, *before["lines"]}):
+        kinds = folders.get(folder, Counter())
+        top, _, own = folder.partition("/")
+        lines.append(["  " + own if own else top, *(kinds[kind] for kind in KINDS), kinds.total(), before["lines"].get(folder, 0)])
+    tops = [kinds for folder, kinds in folders.items() if "/" not in folder]
     lines.append(["all", *(sum(kinds[kind] for kinds in tops) for kind in KINDS), sum(kinds.total() for kinds in tops),
-                  sum(lines for room, lines in before["lines"].items() if "/" not in room)])
+                  sum(lines for folder, lines in before["lines"].items() if "/" not in folder)])
     return "\n".join(f"{row[0]:14}" + "".join(f"{cell or '':>8,}" if isinstance(cell, int) and cell else f"{cell or '':>8}"
                                               for cell in row[1:]) for row in lines)
 
@@ -79,14 +79,14 @@ def main():
     parser.add_argument("root", nargs="?", type=Path, default=RECORD.parent.parent, metavar="ROOT")
     arguments = parser.parse_args()
     files = source_files(arguments.root)
-    rooms = count(files)
+    folders = count(files)
     if arguments.record:
         commit = subprocess.run(["git", "-C", arguments.root, "rev-parse", "--short=7", "HEAD"], check=True,
                                 capture_output=True, text=True).stdout.strip()
-        lines = {room: kinds.total() for room, kinds in sorted(rooms.items())}
+        lines = {folder: kinds.total() for folder, kinds in sorted(folders.items())}
         RECORD.write_text(json.dumps({"commit": commit, "lines": lines}, indent=2) + "\n")
         return 0
-    print(table(rooms, json.loads(RECORD.read_text())))
+    print(table(folders, json.loads(RECORD.read_text())))
     problems = list(too_long(files))
     print("", *problems or ["no file is longer than it may be"], sep="\n")
     return bool(problems)

@@ -149,12 +149,12 @@ TEST_CASE("the first table takes two screens of 80 columns", "[timing][commands]
         INFO(row.folder << " " << row.why_not);
         CHECK(row.verified);
     }
-    Document document = first_document(results);
+    Printout printout = first_printout(results);
     const auto untimed = untimed_notes(results);
-    document.notes.insert(document.notes.end(), untimed.begin(), untimed.end());
-    const auto narrow = lines_of(to_terminal(document, false, 80)),
-               wide = lines_of(to_terminal(document, false));
-    CAPTURE(to_terminal(document, false, 80));
+    printout.notes.insert(printout.notes.end(), untimed.begin(), untimed.end());
+    const auto narrow = lines_of(to_terminal(printout, false, 80)),
+               wide = lines_of(to_terminal(printout, false));
+    CAPTURE(to_terminal(printout, false, 80));
     CHECK(narrow.size() <= 2 * 40);
     CHECK(wide.size() <= 2 * 36);
     for (const std::string& line : narrow) CHECK(display_width(line) <= 80);
@@ -163,9 +163,9 @@ TEST_CASE("the first table takes two screens of 80 columns", "[timing][commands]
                        [](const std::string& line) { return line.find("has no room for") != line.npos; }));
     CHECK(std::count_if(narrow.begin(), narrow.end(),
                         [](const std::string& line) { return line.starts_with("stage "); }) == 3);
-    REQUIRE(document.tables.size() == 3);
+    REQUIRE(printout.tables.size() == 3);
     // Peers that time nothing are a note.
-    const std::string all = to_terminal(document, false);
+    const std::string all = to_terminal(printout, false);
     CHECK(all.find("peer: cuDNN") == all.npos);
     CHECK(all.find("peer: FlashAttention-3") != all.npos);
     CHECK(untimed == std::vector<std::string>{"Not timed: cuDNN: does not like it.",
@@ -174,8 +174,8 @@ TEST_CASE("the first table takes two screens of 80 columns", "[timing][commands]
 
     // A wrong answer says so in its cell and why below.
     gpu.wrong_stage = 36;
-    document = first_document(first_results(gpu, &peers));
-    const std::string wrong = to_terminal(document, false, 80);
+    printout = first_printout(first_results(gpu, &peers));
+    const std::string wrong = to_terminal(printout, false, 80);
     CHECK(wrong.find("WRONG") != wrong.npos);
     CHECK(wrong.find("36_own_diagonal, train: ") != wrong.npos);
     CHECK(wrong.find("Every result") == wrong.npos);

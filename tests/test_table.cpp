@@ -26,15 +26,15 @@ Table sample() {
     return table;
 }
 
-Document sample_document() {
-    Document document;
-    document.command = "sample";
-    document.facts = {{"GPU", "none"}, {"µ", "value"}};
-    document.data = {{"hidden", Value(std::int64_t{3})}};
-    document.tables = {sample()};
-    document.listings = {{"diff", "+a\n", "diff", [](const std::string& text) { return "<" + text + ">"; }}};
-    document.notes = {"a note"};
-    return document;
+Printout sample_printout() {
+    Printout printout;
+    printout.command = "sample";
+    printout.facts = {{"GPU", "none"}, {"µ", "value"}};
+    printout.data = {{"hidden", Value(std::int64_t{3})}};
+    printout.tables = {sample()};
+    printout.listings = {{"diff", "+a\n", "diff", [](const std::string& text) { return "<" + text + ">"; }}};
+    printout.notes = {"a note"};
+    return printout;
 }
 
 // A title of two words, a column that may go, text that may be wrapped, and numbers.
@@ -134,29 +134,29 @@ TEST_CASE("table: what is too wide is made to fit: titles, spare columns, text, 
     }
 }
 
-TEST_CASE("document: facts, notes and prose are wrapped, and columns that went are named", "[table]") {
-    Document document = sample_document();
-    document.facts.emplace_back("compiled by", "a compiler of many words, and more of them");
-    document.tables = {wide_table()};
-    document.notes = {"a note that is too long for a line of this terminal"};
-    document.listings.push_back(
+TEST_CASE("printout: facts, notes and prose are wrapped, and columns that went are named", "[table]") {
+    Printout printout = sample_printout();
+    printout.facts.emplace_back("compiled by", "a compiler of many words, and more of them");
+    printout.tables = {wide_table()};
+    printout.notes = {"a note that is too long for a line of this terminal"};
+    printout.listings.push_back(
         {"hint", "one\nparagraph of two lines\n\nand another\n", "", nullptr, Lines::prose});
-    const std::string text = to_terminal(document, false, 40);
+    const std::string text = to_terminal(printout, false, 40);
     CHECK(widest_line(text) <= 40);
     CHECK(text.find("compiled by  a compiler of many words,\n             and more of them\n") != text.npos);
     CHECK(text.find("a note that is too long for a line of\nthis terminal\n") != text.npos);
     CHECK(text.find("one paragraph of two lines\n\nand another\n") != text.npos);
     CHECK(text.find("spare one, goes first.") != text.npos);
-    document.listings = {
+    printout.listings = {
         {"report",
          "  read of memory at kernel.cu:43 before the copy\n./lab check 'a folder of a long name' my\n", "",
          nullptr, Lines::wrapped, true}};
-    const std::string report = to_terminal(document, false, 40);
+    const std::string report = to_terminal(printout, false, 40);
     CHECK(
         report.starts_with("  read of memory at kernel.cu:43\n      before the copy\n"
                            "./lab check 'a folder of a long name' my\n\n"));
-    CHECK(to_markdown(document).starts_with("```\n  read of memory at kernel.cu:43 before the copy\n"));
-    CHECK(to_terminal(document, false).find("Left out") == std::string::npos);
+    CHECK(to_markdown(printout).starts_with("```\n  read of memory at kernel.cu:43 before the copy\n"));
+    CHECK(to_terminal(printout, false).find("Left out") == std::string::npos);
 }
 
 TEST_CASE("terminal: words are wrapped and cut by columns, and a mistyped one is recognized", "[table]") {
@@ -250,20 +250,20 @@ TEST_CASE("table: a row that does not fit is an error of the program", "[table]"
     CHECK_THROWS_AS(table.add_row({"1", "2"}), std::logic_error);
 }
 
-TEST_CASE("document: facts, tables, listings and notes in every form", "[table]") {
-    const Document document = sample_document();
-    const std::string terminal = to_terminal(document, false);
+TEST_CASE("printout: facts, tables, listings and notes in every form", "[table]") {
+    const Printout printout = sample_printout();
+    const std::string terminal = to_terminal(printout, false);
     CHECK(terminal.find("GPU  none\nµ    value\n") == 0);
     CHECK(terminal.find("\n\n+a\n\na note\n") != std::string::npos);
     CHECK(terminal.find("hidden") == std::string::npos);
-    CHECK(to_terminal(document, true).find("<+a\n>") != std::string::npos);
+    CHECK(to_terminal(printout, true).find("<+a\n>") != std::string::npos);
 
-    const std::string markdown = to_markdown(document);
+    const std::string markdown = to_markdown(printout);
     CHECK(markdown.find("- GPU: none\n") == 0);
     CHECK(markdown.find("### Title\n\n| name |") != std::string::npos);
     CHECK(markdown.find("```diff\n+a\n```\n") != std::string::npos);
 
-    const auto json = to_json(document);
+    const auto json = to_json(printout);
     CHECK(json["command"] == "sample");
     CHECK(json["GPU"] == "none");
     CHECK(json["hidden"] == 3);

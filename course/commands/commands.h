@@ -14,7 +14,7 @@ void add_handout(CommandLine& lab);
 
 /// add_command() of options.h, with the description that `lab` lists.
 template <class Options>
-void add_course_command(CommandLine& lab, const std::string& name, Document (*run)(const Options&)) {
+void add_course_command(CommandLine& lab, const std::string& name, Printout (*run)(const Options&)) {
     add_command(lab, name, course_command(name), run);
 }
 

@@ -93,11 +93,11 @@ std::set<int> solved_in(const std::vector<StudentFolder>& folders) {
     return solved;
 }
 
-Document list() {
+Printout list() {
     const std::vector<Exercise> all = all_exercises();
     const std::vector<StudentFolder> folders = student_folders(".");
     const std::set<int> solved = solved_in(folders);
-    Document document;
+    Printout printout;
     Table table("exercises", "",
                 {{"exercise", "exercise"},
                  {"change", "the change", Align::left, true},
@@ -120,16 +120,16 @@ Document list() {
         table.add_row({e.folder(), e.change, Cell::count(static_cast<unsigned>(effort.lines)),
                        Cell::count(static_cast<unsigned>(effort.hours())), effort.difficulty(), yours});
     }
-    document.tables = {table};
-    document.data = {{"solved", static_cast<std::int64_t>(solved.size())}};
-    document.notes = {
+    printout.tables = {table};
+    printout.data = {{"solved", static_cast<std::int64_t>(solved.size())}};
+    printout.notes = {
         fmt::format("{} of {} solved here. Lines are those that the ladder's own solution changes; "
                     "hours are estimated from them: two, and one for each ten lines.",
                     solved.size(), counted(all.size(), "exercise"))};
     if (const Exercise* next = next_exercise(all, solved, solved.empty() ? 0 : *solved.rbegin()))
-        document.notes.push_back(
+        printout.notes.push_back(
             fmt::format("next: {}", lab_command({"start", std::to_string(next->number)})));
-    return document;
+    return printout;
 }
 
 /// "my", unless that is something else already.
@@ -141,7 +141,7 @@ fs::path default_folder(int stage) {
     return fmt::format("my-{}", stage);
 }
 
-Document start(const StartOptions& options) {
+Printout start(const StartOptions& options) {
     if (options.stage.empty()) {
         if (!options.folder.empty()) throw BadUsage("--dir goes with a stage");
         return list();
@@ -150,15 +150,15 @@ Document start(const StartOptions& options) {
     if (exercise.parent < 0) throw BadUsage(fmt::format("{} has no parent to start from", exercise.folder()));
     const fs::path path = options.folder.empty() ? default_folder(exercise.number) : fs::path(options.folder);
     const StudentFolder folder = start_exercise(exercise, path);
-    Document document;
-    document.facts = {{"exercise", exercise.folder()},
+    Printout printout;
+    printout.facts = {{"exercise", exercise.folder()},
                       {"starts from", parent_of(exercise).folder()},
                       {"folder", folder.path.string()}};
-    document.notes = {fmt::format("read {}/TASK.md, write your prediction into prediction.md, edit kernel.cu",
+    printout.notes = {fmt::format("read {}/TASK.md, write your prediction into prediction.md, edit kernel.cu",
                                   path.string()),
                       fmt::format("then: {}    stuck: {}", lab_command({"check", path.string()}),
                                   lab_command({"hint", path.string()}))};
-    return document;
+    return printout;
 }
 
 Cell outcome(const Criterion& c) {
@@ -207,9 +207,9 @@ std::vector<std::string> not_compared(const StudentFolder& folder, const CheckRe
 }
 
 /// Once it is solved there is nothing left to give away.
-void open_up(const Exercise& exercise, const StudentFolder& folder, Document& document) {
+void open_up(const Exercise& exercise, const StudentFolder& folder, Printout& printout) {
     if (!exercise.solved_here) {
-        document.notes.emplace_back("passed; the lesson and the solution are your instructor's to show");
+        printout.notes.emplace_back("passed; the lesson and the solution are your instructor's to show");
         return;
     }
     const Stage& stage = *find_stage(exercise.number);
@@ -217,9 +217,9 @@ void open_up(const Exercise& exercise, const StudentFolder& folder, Document& do
     const std::string diff = diff_texts(read_file(folder.kernel()), "yours/kernel.cu", kernel_text(stage),
                                         stage.folder() + "/kernel.cu");
     OutputFile(folder.path / "solution.diff").write(diff);
-    document.notes.push_back(
+    printout.notes.push_back(
         fmt::format("passed; the lesson, with the measurement and its questions: {}", lesson.string()));
-    document.notes.push_back(
+    printout.notes.push_back(
         fmt::format("from your kernel to the ladder's: {} ({})", (folder.path / "solution.diff").string(),
                     diff.empty() ? "they are the same" : counted(count_changed_lines(diff), "line")));
 }
@@ -250,7 +250,7 @@ std::string places_in(const std::string& report) {
 
 /// What is wrong, in the order in which it explains itself. A race is why results are wrong, so it comes
 /// before all else, and once: what else it breaks refers to it.
-void add_reports(const CheckResult& result, Document& document) {
+void add_reports(const CheckResult& result, Printout& printout) {
     std::set<std::string> raced;
     std::size_t others = 0;
     for (const char* key : {"races", "correct", "edges", "moved", "unmoved"}) {
@@ -261,17 +261,17 @@ void add_reports(const CheckResult& result, Document& document) {
                 others += 1;
                 continue;
             }
-            document.listings.push_back(
+            printout.listings.push_back(
                 {"race", "Mend this first:\n\n" + report, "", nullptr, Lines::wrapped, true});
         }
     }
     if (others > 0)
-        document.listings.back().text += fmt::format(
+        printout.listings.back().text += fmt::format(
             "\n{} between other lines, which may have the same cause\n", counted(others, "more report"));
     for (const char* key : {"builds", "races", "correct", "edges", "moved", "unmoved"}) {
         const Criterion& c = result[key];
         if (c.all()) continue;
-        if (document.failure.empty()) document.failure = "not yet: " + c.title;
+        if (printout.failure.empty()) printout.failure = "not yet: " + c.title;
         std::vector<std::string> reports;
         for (const std::string& report : c.reports)
             if (c.key == "builds" || places_in(report).empty()) reports.push_back(report);
@@ -288,12 +288,12 @@ void add_reports(const CheckResult& result, Document& document) {
                                 counted(reports.size() - shown, shown > 0 ? "more report" : "report"),
                                 shown > 0 ? " like these" : ", which the race may explain");
         if (by_race > 0) text += fmt::format("\n{}: see the first lines\n", counted(by_race, "more report"));
-        document.listings.push_back(
+        printout.listings.push_back(
             {"report_" + c.key, text, "", nullptr, c.key == "builds" ? Lines::kept : Lines::wrapped});
     }
 }
 
-Document check_once(const StudentFolder& folder, const CheckCommandOptions& options) {
+Printout check_once(const StudentFolder& folder, const CheckCommandOptions& options) {
     const Exercise exercise = load_exercise(std::to_string(folder.stage));
     CheckOptions how{.seed = options.seed};
     how.predicted.emplace();
@@ -306,38 +306,38 @@ Document check_once(const StudentFolder& folder, const CheckCommandOptions& opti
         if (result.passed())
             speed = time_student(exercise, folder.kernel(), folder.products(), false, std::cref(progress));
     }
-    Document document;
-    document.facts = {{"exercise", exercise.folder()}, {"kernel", folder.kernel().string()}};
-    document.data = {{"passed", result.passed() && !speed.wrong()}};
+    Printout printout;
+    printout.facts = {{"exercise", exercise.folder()}, {"kernel", folder.kernel().string()}};
+    printout.data = {{"passed", result.passed() && !speed.wrong()}};
     Table table("criteria", "", {{"criterion", "criterion"}, {"passed", "outcome"}});
     for (const Criterion& c : result.criteria) table.add_row({{Value(c.key), c.title}, outcome(c)});
-    document.tables = {table};
+    printout.tables = {table};
     const Table predicted = compare_predictions(folder, result, parent_of(exercise).folder());
     if (!predicted.rows().empty())
-        document.tables.push_back(predicted);
+        printout.tables.push_back(predicted);
     else if (!result.moved.empty())
-        document.notes.push_back("prediction.md has no number yet: predict first, and the check compares");
-    add_reports(result, document);
+        printout.notes.push_back("prediction.md has no number yet: predict first, and the check compares");
+    add_reports(result, printout);
     if (const auto rows = not_compared(folder, result); !rows.empty() && !result.moved.empty())
-        document.notes.push_back(fmt::format(
+        printout.notes.push_back(fmt::format(
             "prediction.md also predicts {}: no counter that the change moves, so compare it yourself",
             fmt::join(rows, ", ")));
-    document.notes.insert(document.notes.end(), result.notes.begin(), result.notes.end());
+    printout.notes.insert(printout.notes.end(), result.notes.begin(), result.notes.end());
     if (speed.results) {
-        document.facts.emplace_back("timed on", speed.results->hardware.gpu);
-        document.tables.push_back(regime_table(*speed.results));
+        printout.facts.emplace_back("timed on", speed.results->hardware.gpu);
+        printout.tables.push_back(regime_table(*speed.results));
     }
-    if (speed.wrong()) document.failure = "right on the CPU, wrong on the GPU";
+    if (speed.wrong()) printout.failure = "right on the CPU, wrong on the GPU";
     StudentFolder now = open_student_folder(folder.path);  // a hint may have been given meanwhile
-    now.solved = now.solved || document.failure.empty();
+    now.solved = now.solved || printout.failure.empty();
     save(now);
-    if (document.failure.empty()) open_up(exercise, folder, document);
-    if (!speed.why_not.empty()) document.notes.push_back("not timed: " + speed.why_not);
-    if (document.failure.empty()) document.notes.push_back(what_is_next(folder));
-    return document;
+    if (printout.failure.empty()) open_up(exercise, folder, printout);
+    if (!speed.why_not.empty()) printout.notes.push_back("not timed: " + speed.why_not);
+    if (printout.failure.empty()) printout.notes.push_back(what_is_next(folder));
+    return printout;
 }
 
-Document check(const CheckCommandOptions& options) {
+Printout check(const CheckCommandOptions& options) {
     const StudentFolder folder = options.open();
     if (!options.watch) return check_once(folder, options);
     for (fs::file_time_type seen{};;) {
@@ -347,9 +347,9 @@ Document check(const CheckCommandOptions& options) {
             seen = written;
             std::string text;
             try {
-                const Document document = check_once(folder, options);
-                text = to_terminal(document, false, terminal_width(STDOUT_FILENO)) +
-                       (document.failure.empty() ? "" : "lab: " + document.failure + "\n");
+                const Printout printout = check_once(folder, options);
+                text = to_terminal(printout, false, terminal_width(STDOUT_FILENO)) +
+                       (printout.failure.empty() ? "" : "lab: " + printout.failure + "\n");
             } catch (const BadUsage& failure) {  // an editor may take the file away for a moment
                 text = std::string(failure.what()) + "\n";
             }
@@ -359,7 +359,7 @@ Document check(const CheckCommandOptions& options) {
     }
 }
 
-Document hint(const FolderOptions& options) {
+Printout hint(const FolderOptions& options) {
     StudentFolder folder = options.open();
     const Exercise exercise = load_exercise(std::to_string(folder.stage));
     const int count = static_cast<int>(exercise.hints.size());
@@ -367,17 +367,17 @@ Document hint(const FolderOptions& options) {
     const bool all_given = folder.hints >= count;
     if (!all_given) folder.hints += 1;
     save(folder);
-    Document document;
-    document.facts = {{"hint", fmt::format("{} of {} for {}", folder.hints, count, exercise.folder())}};
-    document.listings.push_back({"hint", exercise.hints[static_cast<std::size_t>(folder.hints - 1)] + "\n",
+    Printout printout;
+    printout.facts = {{"hint", fmt::format("{} of {} for {}", folder.hints, count, exercise.folder())}};
+    printout.listings.push_back({"hint", exercise.hints[static_cast<std::size_t>(folder.hints - 1)] + "\n",
                                  "", nullptr, Lines::prose});
     if (all_given)
-        document.notes.push_back(fmt::format("that was the last hint; {} says what is still wrong",
+        printout.notes.push_back(fmt::format("that was the last hint; {} says what is still wrong",
                                              lab_command({"check", short_path(folder.path)})));
-    return document;
+    return printout;
 }
 
-Document reset(const FolderOptions& options) {
+Printout reset(const FolderOptions& options) {
     const StudentFolder folder = options.open();
     const Exercise exercise = load_exercise(std::to_string(folder.stage));
     fs::path kept;
@@ -392,10 +392,10 @@ Document reset(const FolderOptions& options) {
     StudentFolder fresh = folder;
     fresh.hints = 0;
     save(fresh);
-    Document document;
-    document.facts = {{"exercise", exercise.folder()}, {"kernel", folder.kernel().string()}};
-    if (!kept.empty()) document.notes.push_back("what you had is kept in " + kept.string());
-    return document;
+    Printout printout;
+    printout.facts = {{"exercise", exercise.folder()}, {"kernel", folder.kernel().string()}};
+    if (!kept.empty()) printout.notes.push_back("what you had is kept in " + kept.string());
+    return printout;
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ class ClassGrader {
     }
 
     /// What class_report.py makes of the grades.
-    Document report() const {
+    Printout report() const {
         const fs::path csv = options_.csv.empty() ? out_ / "grades.csv" : fs::path(options_.csv);
         nlohmann::json request{
             {"title", fmt::format("Stage {:02}, {}", exercise_.number, in_words(exercise_.name))},
@@ -158,13 +158,13 @@ class ClassGrader {
         for (const auto& [key, points] : rubric_.points) columns.push_back({key, key, Align::right});
         columns.push_back({"total", "total", Align::right});
         columns.push_back({"modified", "modified"});
-        Document document;
-        document.facts = {{"exercise", exercise_.folder()},
+        Printout printout;
+        printout.facts = {{"exercise", exercise_.folder()},
                           {"submissions", Cell::count(submissions_.size())},
                           {"graded now", Cell::count(static_cast<std::uint64_t>(newly_))}};
-        document.tables = {table_of("grades", "", columns, said.at("grades"))};
+        printout.tables = {table_of("grades", "", columns, said.at("grades"))};
         if (!said.at("similar").empty())
-            document.tables.push_back(table_of("similar",
+            printout.tables.push_back(table_of("similar",
                                                "These share most of their change (a note, in no grade)",
                                                {{"submission", "submission"},
                                                 {"other", "with"},
@@ -172,10 +172,10 @@ class ClassGrader {
                                                 {"share", "shared", Align::right},
                                                 {"share_of_other", "of the other", Align::right}},
                                                said.at("similar")));
-        document.notes = said.at("notes");
+        printout.notes = said.at("notes");
         if (const std::uint64_t missing = said.at("missing"); missing > 0)
-            document.failure = counted(missing, "submission") + " could not be graded; run it again";
-        return document;
+            printout.failure = counted(missing, "submission") + " could not be graded; run it again";
+        return printout;
     }
 
   private:
@@ -274,7 +274,7 @@ class ClassGrader {
     int newly_ = 0;
 };
 
-Document run(const GradeOptions& options) {
+Printout run(const GradeOptions& options) {
     const Rubric rubric = options.rubric.empty() ? Rubric{} : load_rubric(options.rubric);
     const Exercise exercise = exercise_of(options, rubric);
     if (exercise.parent < 0)
@@ -313,8 +313,8 @@ Document run(const GradeOptions& options) {
         grade = grade_submission(exercise, options.folder, rubric, std::cref(progress), options.leaderboard);
     }
     if (file) file->write(gradescope_json(grade));
-    Document document;
-    document.facts = {
+    Printout printout;
+    printout.facts = {
         {"exercise", exercise.folder()},
         {"submission", printable(options.folder)},
         {"sandbox", describe_sandbox()},
@@ -327,17 +327,17 @@ Document run(const GradeOptions& options) {
              {Value(s.score), fmt::format("{:g}", s.score), s.score >= s.most ? Tone::good : Tone::bad},
              {Value(s.most), fmt::format("{:g}", s.most)}});
         if (s.score < s.most)
-            document.listings.push_back({"report_" + s.key, s.title + ": " + s.output, "", nullptr});
+            printout.listings.push_back({"report_" + s.key, s.title + ": " + s.output, "", nullptr});
     }
-    document.tables = {table};
+    printout.tables = {table};
     if (grade.over_parent) {
-        document.facts.emplace_back(
+        printout.facts.emplace_back(
             "times the parent's speed",
             Cell(Value(*grade.over_parent), fmt::format("{:.2f}", *grade.over_parent)));
     }
     if (!grade.why_not_timed.empty())
-        document.notes.push_back("not on the leaderboard: " + grade.why_not_timed);
-    return document;
+        printout.notes.push_back("not on the leaderboard: " + grade.why_not_timed);
+    return printout;
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct HandoutOptions {
     std::string folder;
 };
 
-Document run(const HandoutOptions& options) {
+Printout run(const HandoutOptions& options) {
     nlohmann::json request{{"root", source_folder()}, {"folder", options.folder}};
     std::vector<std::string> exercises;
     for (const std::string& word : options.stages) {
@@ -53,14 +53,14 @@ Document run(const HandoutOptions& options) {
     const auto joined = [&](const char* key) {
         return fmt::format("{}", fmt::join(handout.at(key).get<std::vector<std::string>>(), ", "));
     };
-    Document document;
-    document.facts = {{"exercises", fmt::format("{}", fmt::join(exercises, ", "))},
+    Printout printout;
+    printout.facts = {{"exercises", fmt::format("{}", fmt::join(exercises, ", "))},
                       {"left out", joined("hidden")},
                       {"included", joined("kept")},
                       {"files", Cell::count(handout.at("files").get<std::uint64_t>())},
                       {"folder", options.folder}};
-    document.notes = {"it builds and checks on its own: cd there, then ./lab doctor"};
-    return document;
+    printout.notes = {"it builds and checks on its own: cd there, then ./lab doctor"};
+    return printout;
 }
 
 }  // namespace

@@ -34,10 +34,10 @@ struct ZooOptions {
     bool all = false, check = false, hint = false, give_up = false;
 };
 
-Document list(bool all) {
+Printout list(bool all) {
     const std::vector<Puzzle> puzzles = zoo();
     const std::set<std::string> solved = solved_puzzles(".");
-    Document document;
+    Printout printout;
     const auto add_table = [&](const std::string& difficulty, const std::string& title) {
         Table table(title, title,
                     {{"puzzle", "puzzle", Align::right},
@@ -52,55 +52,55 @@ Document list(bool all) {
                            {Value(puzzle.stage->folder()), fmt::format("{:02}", puzzle.stage->number)},
                            puzzle.mutant.symptom});
         }
-        if (!table.rows().empty()) document.tables.push_back(table);
+        if (!table.rows().empty()) printout.tables.push_back(table);
     };
     for (const std::string& difficulty : difficulties()) add_table(difficulty, difficulty);
     if (all) add_table("", "others");
     const auto others = std::count_if(puzzles.begin(), puzzles.end(),
                                       [](const Puzzle& p) { return p.mutant.difficulty.empty(); });
-    document.notes = {lab_command({"zoo", "3"}) + " makes the folder zoo-3 with the kernel of puzzle 3"};
+    printout.notes = {lab_command({"zoo", "3"}) + " makes the folder zoo-3 with the kernel of puzzle 3"};
     if (!all)
-        document.notes.push_back(fmt::format("{} lists {} more", lab_command({"zoo", "--all"}), others));
-    return document;
+        printout.notes.push_back(fmt::format("{} lists {} more", lab_command({"zoo", "--all"}), others));
+    return printout;
 }
 
 std::string give_up_command(const Puzzle& puzzle) {
     return lab_command({"zoo", std::to_string(puzzle.number), "--give-up"});
 }
 
-Document give_hint(const Puzzle& puzzle, PuzzleFolder folder) {
+Printout give_hint(const Puzzle& puzzle, PuzzleFolder folder) {
     const std::vector<std::string>& hints = puzzle.mutant.hints;
     const int count = static_cast<int>(hints.size());
     if (count == 0) throw CannotRun(fmt::format("there are no hints for puzzle {}", puzzle.number));
     const bool all_given = folder.hints >= count;
     folder.hints = std::min(folder.hints + 1, count);
     save(folder);
-    Document document;
-    document.facts = {{"hint", fmt::format("{} of {} for puzzle {}", folder.hints, count, puzzle.number)}};
-    document.listings.push_back(
+    Printout printout;
+    printout.facts = {{"hint", fmt::format("{} of {} for puzzle {}", folder.hints, count, puzzle.number)}};
+    printout.listings.push_back(
         {"hint", hints[static_cast<std::size_t>(folder.hints - 1)] + "\n", "", nullptr, Lines::prose});
     if (all_given)
-        document.notes.push_back(
+        printout.notes.push_back(
             fmt::format("that was the last hint; {} shows the fix", give_up_command(puzzle)));
-    return document;
+    return printout;
 }
 
-Document check(const Puzzle& puzzle, PuzzleFolder folder, Document document) {
+Printout check(const Puzzle& puzzle, PuzzleFolder folder, Printout printout) {
     const ProgressLine progress;
     const std::string failure = first_failure(puzzle, folder, std::cref(progress));
     if (failure.empty()) {
         folder.solved = true;
         save(folder);
-        document.facts.emplace_back("bug", puzzle.mutant.bug);
-        document.notes.emplace_back("fixed");
+        printout.facts.emplace_back("bug", puzzle.mutant.bug);
+        printout.notes.emplace_back("fixed");
     } else {
-        document.listings.push_back({"report", failure, "", nullptr, Lines::wrapped});
-        document.failure = "still wrong";
+        printout.listings.push_back({"report", failure, "", nullptr, Lines::wrapped});
+        printout.failure = "still wrong";
     }
-    return document;
+    return printout;
 }
 
-Document run(const ZooOptions& options) {
+Printout run(const ZooOptions& options) {
     if (!options.puzzle) {
         if (options.check || options.hint || options.give_up || !options.folder.empty())
             throw BadUsage("name the puzzle: " + lab_command({"zoo", "PUZZLE"}));
@@ -109,28 +109,28 @@ Document run(const ZooOptions& options) {
     const Puzzle puzzle = find_puzzle(*options.puzzle);
     const fs::path path = options.folder.empty() ? default_folder(puzzle) : fs::path(options.folder);
     if (options.hint) return give_hint(puzzle, open_puzzle_folder(puzzle, path));
-    Document document;
-    document.facts = {{"puzzle", fmt::format("{} of {}", puzzle.number, zoo().size())},
+    Printout printout;
+    printout.facts = {{"puzzle", fmt::format("{} of {}", puzzle.number, zoo().size())},
                       {"stage", puzzle.stage->folder()},
                       {"symptom", puzzle.mutant.symptom},
                       {"to fix", counted(places_of(puzzle), "place") + " in the kernel"}};
     if (options.give_up) {
-        document.facts.emplace_back("bug", puzzle.mutant.bug);
-        document.listings.push_back({"fix", fix_as_diff(puzzle), "diff", colour_diff});
-        document.notes.emplace_back("the lines with - are the bug, those with + are right");
-        return document;
+        printout.facts.emplace_back("bug", puzzle.mutant.bug);
+        printout.listings.push_back({"fix", fix_as_diff(puzzle), "diff", colour_diff});
+        printout.notes.emplace_back("the lines with - are the bug, those with + are right");
+        return printout;
     }
-    if (options.check) return check(puzzle, open_puzzle_folder(puzzle, path), document);
+    if (options.check) return check(puzzle, open_puzzle_folder(puzzle, path), printout);
     const ProgressLine progress;
     const PuzzleFolder folder = start_puzzle(puzzle, path);
-    document.listings.push_back(
+    printout.listings.push_back(
         {"report", first_failure(puzzle, folder, std::cref(progress)), "", nullptr, Lines::wrapped});
-    document.notes.push_back(fmt::format("find the bug in {}, fix it, then: {}", folder.kernel().string(),
+    printout.notes.push_back(fmt::format("find the bug in {}, fix it, then: {}", folder.kernel().string(),
                                          zoo_command(puzzle, path, "--check")));
-    document.notes.push_back(puzzle.mutant.hints.empty()
+    printout.notes.push_back(puzzle.mutant.hints.empty()
                                  ? fmt::format("to see the fix: {}", give_up_command(puzzle))
                                  : fmt::format("stuck: {}", zoo_command(puzzle, path, "--hint")));
-    return document;
+    return printout;
 }
 
 }  // namespace

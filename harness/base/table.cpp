@@ -324,15 +324,15 @@ std::string to_terminal(const Table& table, bool colour, std::size_t width) {
     return print(table, colour, width, left_out);
 }
 
-std::string to_terminal(const Document& document, bool colour, std::size_t width) {
+std::string to_terminal(const Printout& printout, bool colour, std::size_t width) {
     std::size_t keys = 0;
-    for (const auto& [key, cell] : document.facts) keys = std::max(keys, display_width(key));
+    for (const auto& [key, cell] : printout.facts) keys = std::max(keys, display_width(key));
     std::vector<std::string> parts;
-    for (const Listing& listing : document.listings) {
+    for (const Listing& listing : printout.listings) {
         if (listing.first) parts.push_back(print(listing, colour, width));
     }
     std::string facts;
-    for (const auto& [key, cell] : document.facts) {
+    for (const auto& [key, cell] : printout.facts) {
         const std::size_t room = width == 0 ? 0 : std::max(width, keys + 2 + least_text) - keys - 2;
         std::string name = paint(key, Tone::faint, colour) + std::string(keys - display_width(key), ' ');
         for (const std::string& line : wrapped(cell.text, room)) {
@@ -342,15 +342,15 @@ std::string to_terminal(const Document& document, bool colour, std::size_t width
     }
     if (!facts.empty()) parts.push_back(facts);
     std::vector<std::string> left_out;
-    for (const Table& table : document.tables) parts.push_back(print(table, colour, width, left_out));
-    for (const Listing& listing : document.listings) {
+    for (const Table& table : printout.tables) parts.push_back(print(table, colour, width, left_out));
+    for (const Listing& listing : printout.listings) {
         if (!listing.first) parts.push_back(print(listing, colour, width));
     }
     const auto paragraph = [&](const std::string& text) {
         return fmt::format("{}\n", fmt::join(wrapped(text, width), "\n"));
     };
     std::string notes;
-    for (const std::string& note : document.notes) notes += paragraph(note);
+    for (const std::string& note : printout.notes) notes += paragraph(note);
     if (!left_out.empty()) {
         notes += paragraph(fmt::format("A terminal of {} columns has no room for: {}. --markdown shows all.",
                                        width, fmt::join(left_out, ", ")));
@@ -384,24 +384,24 @@ std::string to_markdown(const Table& table) {
     return result;
 }
 
-std::string to_markdown(const Document& document) {
+std::string to_markdown(const Printout& printout) {
     std::vector<std::string> parts;
     const auto add_listings = [&](bool first) {
-        for (const Listing& listing : document.listings) {
+        for (const Listing& listing : printout.listings) {
             if (listing.first == first)
                 parts.push_back(fmt::format("```{}\n{}```\n", listing.language, listing.text));
         }
     };
     add_listings(true);
     std::string facts;
-    for (const auto& [key, cell] : document.facts) facts += fmt::format("- {}: {}\n", key, cell.text);
+    for (const auto& [key, cell] : printout.facts) facts += fmt::format("- {}: {}\n", key, cell.text);
     if (!facts.empty()) parts.push_back(facts);
-    for (const Table& table : document.tables) {
+    for (const Table& table : printout.tables) {
         if (!table.title().empty()) parts.push_back(fmt::format("### {}\n", table.title()));
         parts.push_back(to_markdown(table));
     }
     add_listings(false);
-    for (const std::string& note : document.notes) parts.push_back(note + "\n");
+    for (const std::string& note : printout.notes) parts.push_back(note + "\n");
     return fmt::format("{}", fmt::join(parts, "\n"));
 }
 
@@ -415,17 +415,17 @@ Json to_json(const Table& table) {
     return rows;
 }
 
-Json to_json(const Document& document) {
+Json to_json(const Printout& printout) {
     Json json;
-    json["command"] = document.command;
-    for (const auto& [key, cell] : document.facts) json[key] = to_json(cell.value);
-    for (const auto& [key, value] : document.data) json[key] = to_json(value);
-    for (const auto* tables : {&document.tables, &document.data_tables}) {
+    json["command"] = printout.command;
+    for (const auto& [key, cell] : printout.facts) json[key] = to_json(cell.value);
+    for (const auto& [key, value] : printout.data) json[key] = to_json(value);
+    for (const auto* tables : {&printout.tables, &printout.data_tables}) {
         for (const Table& table : *tables) json[table.key()] = to_json(table);
     }
-    for (const Listing& listing : document.listings) json[listing.key] = listing.text;
-    if (!document.notes.empty()) json["notes"] = document.notes;
-    if (!document.failure.empty()) json["failure"] = document.failure;
+    for (const Listing& listing : printout.listings) json[listing.key] = listing.text;
+    if (!printout.notes.empty()) json["notes"] = printout.notes;
+    if (!printout.failure.empty()) json["failure"] = printout.failure;
     return json;
 }
 

@@ -1,5 +1,5 @@
 /// @file
-/// What a command prints: a document of facts, tables and notes, in one model for terminal, Markdown and
+/// What a command prints: a printout of facts, tables and notes, in one model for terminal, Markdown and
 /// JSON.
 #pragma once
 
@@ -116,7 +116,7 @@ struct Listing {
 };
 
 /// Everything that one command has to say, in the order in which it is printed.
-struct Document {
+struct Printout {
     std::string command;
     std::vector<std::pair<std::string, Cell>> facts;  ///< where, what, when
     std::vector<std::pair<std::string, Value>> data;  ///< for JSON only
@@ -125,7 +125,7 @@ struct Document {
     std::vector<Listing> listings;
     std::vector<std::string> notes;  ///< one line each
     std::string failure;             ///< why the check failed, in one line; empty if all is well
-    /// Writes the JSON file in a form of the command's own; null for to_json(document).
+    /// Writes the JSON file in a form of the command's own; null for to_json(printout).
     std::function<void(const OutputFile&)> save;
 };
 
@@ -136,13 +136,13 @@ struct Document {
 std::string to_terminal(const Table& table, bool colour, std::size_t width = 0);
 /// The same of its tables, with a line that says which columns went. Facts, notes and
 /// prose are wrapped, and listings as they say.
-std::string to_terminal(const Document& document, bool colour, std::size_t width = 0);
+std::string to_terminal(const Printout& printout, bool colour, std::size_t width = 0);
 
 std::string to_markdown(const Table& table);
-std::string to_markdown(const Document& document);
+std::string to_markdown(const Printout& printout);
 
 /// An array of one object per row.
 nlohmann::ordered_json to_json(const Table& table);
-nlohmann::ordered_json to_json(const Document& document);
+nlohmann::ordered_json to_json(const Printout& printout);
 
 }  // namespace ladder

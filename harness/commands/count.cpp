@@ -27,7 +27,7 @@ struct CountOptions {
     int ranks = 0;
 };
 
-Document run(const CountOptions& options) {
+Printout run(const CountOptions& options) {
     Case c = options.problem.with_default(counted_shape);
     c.features.ranks = std::max(1, options.ranks);
     const auto selected = options.stages.selected();  // a wrong name is wrong on every machine
@@ -46,26 +46,26 @@ Document run(const CountOptions& options) {
     const auto changes = count_changes(
         *device, selected, [&](const Stage&) { return c; }, std::ref(blocks));
 
-    Document document;
-    document.facts = {
+    Printout printout;
+    printout.facts = {
         {"backend", name(device->backend())},
         {"case", changes.empty() ? description_of(c) : description_of(changes.front().problem)}};
-    document.tables = {work_table(changes), change_table(changes)};
-    if (document.tables.back().rows().empty()) document.tables.pop_back();
+    printout.tables = {work_table(changes), change_table(changes)};
+    if (printout.tables.back().rows().empty()) printout.tables.pop_back();
     std::size_t counted = 0;
     for (const Change& change : changes) {
         const std::string& why_not = change.after.why_not;
         counted += why_not.empty();
         if (!why_not.empty()) {
-            document.notes.push_back(fmt::format("{} was not counted: {}", change.stage->folder(), why_not));
+            printout.notes.push_back(fmt::format("{} was not counted: {}", change.stage->folder(), why_not));
         } else if (change.parent != nullptr && change.before == change.after) {
-            document.notes.push_back(
+            printout.notes.push_back(
                 fmt::format("{} changes nothing on this problem; its change shows in: {}",
                             change.stage->folder(), change.stage->shows_in));
         }
     }
-    if (counted == 0) throw CannotRun(document.notes.front());
-    return document;
+    if (counted == 0) throw CannotRun(printout.notes.front());
+    return printout;
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct DiffOptions {
     std::vector<std::string> stages;
 };
 
-Document run(const DiffOptions& options) {
+Printout run(const DiffOptions& options) {
     const Stage& to = select_stage(options.stages.back());
     const Stage* from =
         options.stages.size() == 2 ? &select_stage(options.stages.front()) : find_stage(to.parent);
@@ -30,16 +30,16 @@ Document run(const DiffOptions& options) {
     const std::string diff = diff_kernels(*from, to);
     const int lines = count_changed_lines(*from, to);
     const bool bounded = from->number == to.parent && to.diff_budget > 0;
-    Document document;
-    document.data = {{"from", from->folder()},
+    Printout printout;
+    printout.data = {{"from", from->folder()},
                      {"to", to.folder()},
                      {"changed_lines", std::int64_t{lines}},
                      {"budget", bounded ? Value(std::int64_t{to.diff_budget}) : Value()}};
-    document.listings.push_back({"diff", diff, "diff", colour_diff});
-    document.notes.push_back(fmt::format("{} -> {}: {} added or changed, {}", from->folder(), to.folder(),
+    printout.listings.push_back({"diff", diff, "diff", colour_diff});
+    printout.notes.push_back(fmt::format("{} -> {}: {} added or changed, {}", from->folder(), to.folder(),
                                          counted(lines, "line"),
                                          bounded ? fmt::format("budget {}", to.diff_budget) : "no budget"));
-    return document;
+    return printout;
 }
 
 }  // namespace

@@ -138,11 +138,11 @@ std::map<std::string, std::string> failures_of(Device& device, const Stage& stag
     return failures;
 }
 
-Document run(const DoctorOptions& options) {
+Printout run(const DoctorOptions& options) {
     auto selected = options.stages.selected();
     if (options.stages.words.empty()) std::erase_if(selected, [](const Stage* s) { return !is_core(*s); });
     constexpr std::array backends{Backend::cpu, Backend::checked, Backend::gpu};
-    Document document;
+    Printout printout;
     std::map<Backend, std::unique_ptr<Device>> devices;
     Table where(
         "backends", "Back-ends",
@@ -188,12 +188,12 @@ Document run(const DoctorOptions& options) {
         }
         table.add_row(std::move(row));
     }
-    document.facts = {{"sources", built_from}, {"compiled by", LADDER_COMPILER}};
-    document.tables = {tool_table(), std::move(where), std::move(table)};
+    printout.facts = {{"sources", built_from}, {"compiled by", LADDER_COMPILER}};
+    printout.tables = {tool_table(), std::move(where), std::move(table)};
     for (const auto& [why, where_seen] : problems) {
-        document.notes.push_back(fmt::format("{}: {}", fmt::join(where_seen, "; "), why));
+        printout.notes.push_back(fmt::format("{}: {}", fmt::join(where_seen, "; "), why));
     }
-    return document;
+    return printout;
 }
 
 }  // namespace

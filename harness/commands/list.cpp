@@ -93,40 +93,40 @@ Cell default_of(const ProblemLabel& problem, bool on_hopper) {
     return stage != nullptr ? Cell(stage->folder(), Tone::strong) : Cell(Value(), "none");
 }
 
-Document fastest_for(const ProblemLabel& problem) {
+Printout fastest_for(const ProblemLabel& problem) {
     constexpr std::size_t shown = 2;
-    Document document;
-    document.facts = {
+    Printout printout;
+    printout.facts = {
         {"problem", fmt::format("{}{}{}", to_string(problem.shape), problem.causal ? " causal" : "",
                                 problem.pass == Pass::backward ? " backward" : "")},
         {"default on Hopper", default_of(problem, true)},
         {"default elsewhere", default_of(problem, false)}};
-    document.data = {
+    printout.data = {
         {"flops", flops(problem.shape, problem.causal, problem.pass)},
         {"bytes",
          counts_bytes(problem.shape) ? Value(unavoidable_bytes(problem.shape, problem.pass)) : Value()}};
     const auto near = nearest_to(problem, recorded_times(), shown);
     bool changed = false;
     for (std::size_t i = 0; i < near.size(); ++i) {
-        document.tables.push_back(recorded_table(*near[i], fmt::format("nearest_{}", i + 1)));
+        printout.tables.push_back(recorded_table(*near[i], fmt::format("nearest_{}", i + 1)));
         changed = changed || !changed_since(near[i]->kernels).empty();
     }
-    if (changed) document.notes.push_back("* The kernel was changed since then.");
+    if (changed) printout.notes.push_back("* The kernel was changed since then.");
     if (near.empty()) {
-        document.notes.push_back("No recording covers such problems: the default is the last rung.");
+        printout.notes.push_back("No recording covers such problems: the default is the last rung.");
     } else if (position_of(*near.front()) != position_of(problem)) {
-        document.notes.push_back("No recording covers this problem. These are the nearest ones.");
+        printout.notes.push_back("No recording covers this problem. These are the nearest ones.");
     }
-    document.notes.push_back(
+    printout.notes.push_back(
         fmt::format("The default is the last rung that reaches {:.0f}% of the fastest one's speed on the "
                     "nearest recorded "
                     "problem.",
                     DefaultStages::equally_fast * 100));
-    return document;
+    return printout;
 }
 
 // A row for each problem of a regime: the default stages, and the fastest that a recording of it has.
-Document fastest_in(const Regime& regime) {
+Printout fastest_in(const Regime& regime) {
     Table table("fastest", regime.description,
                 {{"problem", "problem"},
                  {"default_on_hopper", "default on Hopper"},
@@ -152,15 +152,15 @@ Document fastest_in(const Regime& regime) {
         }
         table.add_row(row);
     }
-    Document document;
-    document.facts = {{"regime", regime.name}};
-    document.tables = {table};
-    document.notes = {fmt::format("All stages that were timed on one of them: {} with its shape.",
+    Printout printout;
+    printout.facts = {{"regime", regime.name}};
+    printout.tables = {table};
+    printout.notes = {fmt::format("All stages that were timed on one of them: {} with its shape.",
                                   lab_command({"list", "--for"}))};
-    return document;
+    return printout;
 }
 
-Document run(const ListOptions& options) {
+Printout run(const ListOptions& options) {
     const bool is_shape = options.problem.find(',') != std::string::npos;
     if ((options.causal || options.backward) && !is_shape)
         throw BadUsage(
@@ -266,25 +266,25 @@ Document run(const ListOptions& options) {
             if (!argument.is_part) arguments.emplace_back(argument.name);
         features.add_row({info.word(), info.option, fmt::format("{}", fmt::join(arguments, " "))});
     }
-    Document document;
-    document.tables = {table};
-    document.data_tables = {properties, families, features};
+    Printout printout;
+    printout.tables = {table};
+    printout.data_tables = {properties, families, features};
     if (!of_gradients.empty()) {
-        document.notes.push_back(fmt::format("These compute the backward pass, dQ, dK and dV: {}.",
+        printout.notes.push_back(fmt::format("These compute the backward pass, dQ, dK and dV: {}.",
                                              fmt::join(of_gradients, ", ")));
     }
     for (const auto& [capability, numbers] : bound) {
-        document.notes.push_back(fmt::format("These need a GPU of compute capability {}, or the CPU: {}.",
+        printout.notes.push_back(fmt::format("These need a GPU of compute capability {}, or the CPU: {}.",
                                              capability, fmt::join(numbers, ", ")));
     }
     const auto note = [&](const char* format, const std::vector<std::string>& numbers) {
         if (!numbers.empty())
-            document.notes.push_back(fmt::format(fmt::runtime(format), fmt::join(numbers, ", ")));
+            printout.notes.push_back(fmt::format(fmt::runtime(format), fmt::join(numbers, ", ")));
     };
     note("Changed since they were timed, so that recorded times are marked: {}.", by_time["changed since"]);
     note("Changed since they were profiled: {}.", by_profile["changed since"]);
     note("Never timed: {}.", by_time["never"]);
-    return document;
+    return printout;
 }
 
 }  // namespace

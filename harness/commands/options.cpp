@@ -211,20 +211,20 @@ void OutputOptions::check() const {
     if (!json.empty()) OutputFile{json};
 }
 
-void OutputOptions::print(const Document& document) const {
-    const std::string text = markdown ? to_markdown(document)
-                                      : to_terminal(document, colour_wanted(), terminal_width(STDOUT_FILENO));
+void OutputOptions::print(const Printout& printout) const {
+    const std::string text = markdown ? to_markdown(printout)
+                                      : to_terminal(printout, colour_wanted(), terminal_width(STDOUT_FILENO));
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
     if (!json.empty()) {
         const OutputFile file(json);
-        if (document.save) {
-            document.save(file);
+        if (printout.save) {
+            printout.save(file);
         } else {
-            file.write(to_json(document).dump(2) + "\n");
+            file.write(to_json(printout).dump(2) + "\n");
         }
     }
-    if (!document.failure.empty()) throw CheckFailed(document.failure);
+    if (!printout.failure.empty()) throw CheckFailed(printout.failure);
 }
 
 }  // namespace ladder

@@ -95,26 +95,26 @@ struct OutputOptions {
     explicit OutputOptions(Command& command);
     /// Throws BadUsage if the file could not be written.
     void check() const;
-    /// Prints in the form that was asked for. Throws CheckFailed if the document says so.
-    void print(const Document& document) const;
+    /// Prints in the form that was asked for. Throws CheckFailed if the printout says so.
+    void print(const Printout& printout) const;
 
     std::string json;
     bool markdown = false;
 };
 
 /// Adds a command whose Options take their places on the command line in their constructor.
-/// When its turn comes `run` makes the document, which is then printed.
+/// When its turn comes `run` makes the printout, which is then printed.
 template <class Options>
 Command add_command(CommandLine& lab, const std::string& name, const std::string& description,
-                    Document (*run)(const Options&)) {
+                    Printout (*run)(const Options&)) {
     Command command = lab.add(name, description);
     const auto options = std::make_shared<Options>(command);
     const auto output = std::make_shared<OutputOptions>(command);
     command.on_call([=] {
         output->check();
-        Document document = run(*options);
-        document.command = name;
-        output->print(document);
+        Printout printout = run(*options);
+        printout.command = name;
+        output->print(printout);
     });
     return command;
 }

@@ -95,26 +95,26 @@ Profile profile_of(const ProfileOptions& options) {
     return profile_with_nsight(same_command(options), options.limit, options.bytes);
 }
 
-Document run(const ProfileOptions& options) {
+Printout run(const ProfileOptions& options) {
     options.problem.check();
     const Profile profile = profile_of(options);
-    Document document;
-    document.facts = machine_facts(profile);
+    Printout printout;
+    printout.facts = machine_facts(profile);
     if (!options.occupancy) {
-        document.facts.emplace_back("profiler", profile.profiler);
-        document.tables = options.bytes ? std::vector{bytes_table(profile)} : profile_tables(profile);
-        document.notes.push_back(
+        printout.facts.emplace_back("profiler", profile.profiler);
+        printout.tables = options.bytes ? std::vector{bytes_table(profile)} : profile_tables(profile);
+        printout.notes.push_back(
             "A stage's change should show where it is marked. n/a: this GPU or ncu does not count it.");
         if (const auto foreign = foreign_architecture(profile.hardware); !foreign.empty())
-            document.notes.push_back("This profile is not to be recorded: " + foreign);
+            printout.notes.push_back("This profile is not to be recorded: " + foreign);
     }
-    if (options.occupancy || !options.bytes) document.tables.push_back(occupancy_table(profile));
+    if (options.occupancy || !options.bytes) printout.tables.push_back(occupancy_table(profile));
     for (const ProfileRow& row : profile.rows) {
         if (!row.why_not.empty() && options.occupancy)
-            document.notes.push_back(fmt::format("{} did not run: {}", row.folder, row.why_not));
+            printout.notes.push_back(fmt::format("{} did not run: {}", row.folder, row.why_not));
     }
-    document.save = [profile](const OutputFile& file) { save_profile(profile, file); };
-    return document;
+    printout.save = [profile](const OutputFile& file) { save_profile(profile, file); };
+    return printout;
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ Outputs run_with_progress(Device& device, const Stage& stage, const Case& c, con
     return run_stage(device, stage, c, inputs);
 }
 
-Document run(const RunOptions& options) {
+Printout run(const RunOptions& options) {
     const Stage& stage = select_stage(options.stage);
     const bool forward = stage.pass == Pass::forward;
     require_options_of(stage, options.command);
@@ -264,14 +264,14 @@ Document run(const RunOptions& options) {
         lse->write(
             format_npy({NpyArray::Type::float32, {c.shape.B, c.shape.H, c.shape.Nq}, std::move(bytes)}));
     }
-    Document document;
-    document.facts = {{"stage", stage.folder()},
+    Printout printout;
+    printout.facts = {{"stage", stage.folder()},
                       {"backend", name(device->backend())},
                       {"shape", to_string(c.shape)},
                       {"dtype", name(c.dtype)}};
-    for (const auto& [what, file] : written) document.facts.emplace_back(what, file);
-    if (lse) document.facts.emplace_back("lse", options.lse);
-    return document;
+    for (const auto& [what, file] : written) printout.facts.emplace_back(what, file);
+    if (lse) printout.facts.emplace_back("lse", options.lse);
+    return printout;
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ std::string more_than(const Selection& selection, const TimeOptions& options) {
     return "The table holds the regimes where these stages' changes should show; --all adds the others.";
 }
 
-Document time_on_gpu(Device& gpu, const TimeOptions& options) {
+Printout time_on_gpu(Device& gpu, const TimeOptions& options) {
     if (options.ranks > 1) gpu.of_rank(options.ranks - 1, options.ranks);  // or CannotRun
     const Selection selection =
         selection_of(options, [&](const Stage& stage) { return gpu.why_not(stage).empty(); });
@@ -172,31 +172,31 @@ Document time_on_gpu(Device& gpu, const TimeOptions& options) {
         timing.keep = [file = OutputFile(json)](const Results& so_far) { save_results(so_far, file); };
     const Results results = time_stages(gpu, stages, timing, std::cref(progress), peers ? &*peers : nullptr);
 
-    Document document = selection.first_table ? first_document(results) : Document();
+    Printout printout = selection.first_table ? first_printout(results) : Printout();
     if (!selection.first_table) {
-        document.facts = measurement_facts(results);
-        document.tables =
+        printout.facts = measurement_facts(results);
+        printout.tables =
             is_sweep(options.problem.regime) ? comparison_tables(results) : timing_tables(results);
-        document.notes.push_back("Times are medians. A stage's change should show where it is marked.");
+        printout.notes.push_back("Times are medians. A stage's change should show where it is marked.");
         if (peers)
-            document.notes.push_back("Over a peer: its time / the stage's; above 1 the stage is faster.");
+            printout.notes.push_back("Over a peer: its time / the stage's; above 1 the stage is faster.");
     }
     if (!is_sweep(options.problem.regime)) {
         const auto untimed = untimed_notes(results);
-        document.notes.insert(document.notes.end(), untimed.begin(), untimed.end());
+        printout.notes.insert(printout.notes.end(), untimed.begin(), untimed.end());
     }
-    document.notes.insert(document.notes.end(), without.begin(), without.end());
+    printout.notes.insert(printout.notes.end(), without.begin(), without.end());
     if (const std::string foreign = foreign_architecture(results.hardware); !foreign.empty()) {
-        document.notes.push_back("These times are not to be recorded: " + foreign);
+        printout.notes.push_back("These times are not to be recorded: " + foreign);
     }
-    if (const std::string more = more_than(selection, options); !more.empty()) document.notes.push_back(more);
-    document.failure = failure_of(results);
-    document.save = [results](const OutputFile& file) { save_results(results, file); };
-    return document;
+    if (const std::string more = more_than(selection, options); !more.empty()) printout.notes.push_back(more);
+    printout.failure = failure_of(results);
+    printout.save = [results](const OutputFile& file) { save_results(results, file); };
+    return printout;
 }
 
 // Without a GPU there is no time to measure, but all else that the table says.
-Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOptions& options) {
+Printout count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOptions& options) {
     const auto stages = selection_of(options, nullptr).shown;
     if (options.problem.shape) {
         const Shape& shape = *options.problem.shape;
@@ -228,37 +228,37 @@ Document count_on_cpu(Device& cpu, const std::string& why_no_gpu, const TimeOpti
         },
         std::ref(blocks));
 
-    Document document;
-    document.facts = {{"GPU", Cell(Value(), "none: " + why_no_gpu)},
+    Printout printout;
+    printout.facts = {{"GPU", Cell(Value(), "none: " + why_no_gpu)},
                       {"verified and counted on", cpu.description()}};
-    document.tables.push_back(verification_table(verifications));
-    document.tables.back().set_title(
+    printout.tables.push_back(verification_table(verifications));
+    printout.tables.back().set_title(
         "Verified here; standard attention is far off where it rounds scores of 1e7 to 16 bits");
-    document.tables.push_back(change_table(changes));
-    document.tables.back().set_title(
+    printout.tables.push_back(change_table(changes));
+    printout.tables.back().set_title(
         "Counted here: what each stage changes against its parent, on a problem where it shows");
-    if (document.tables.back().rows().empty()) document.tables.pop_back();  // 00 alone
+    if (printout.tables.back().rows().empty()) printout.tables.pop_back();  // 00 alone
     if (auto recorded = shown_results(stages); recorded.empty()) {
-        document.notes.push_back("docs/results holds no recorded GPU time.");
+        printout.notes.push_back("docs/results holds no recorded GPU time.");
     } else if (!options.problem.shape) {
         const Selection selection = selection_of(options, [](const Stage&) { return true; });
         for (Results& results : recorded) {
             selection.filter(results, options.problem.regime);
             for (Table& table : rate_tables(results)) {
                 table.set_title(recorded_label(results) + ": " + table.title());
-                document.tables.push_back(std::move(table));
+                printout.tables.push_back(std::move(table));
             }
         }
-        document.notes.push_back("Nothing was timed here. A mark shows where a stage's change should show.");
+        printout.notes.push_back("Nothing was timed here. A mark shows where a stage's change should show.");
         if (const std::string more = more_than(selection, options); !more.empty())
-            document.notes.push_back(more);
+            printout.notes.push_back(more);
     }
-    document.listings = failure_reports(verifications);
-    document.failure = failure_of(verifications);
-    return document;
+    printout.listings = failure_reports(verifications);
+    printout.failure = failure_of(verifications);
+    return printout;
 }
 
-Document run(const TimeOptions& options) {
+Printout run(const TimeOptions& options) {
     options.problem.check();
     options.named_peers({});
     if (!options.like.empty())

@@ -87,7 +87,7 @@ Table summary(const std::vector<Trace>& traces, int d) {
     return table;
 }
 
-Document run(const TraceOptions& options) {
+Printout run(const TraceOptions& options) {
     const Case c = shown_case(options, traced_shape);
     const auto stages = selected_stages(options);
     for (const Stage* stage : stages) {
@@ -113,16 +113,16 @@ Document run(const TraceOptions& options) {
     const auto json = to_json(c, options.multiprocessors, traces);
     if (page) page->write(explorer_page(json));
 
-    Document document;
-    document.facts = {{"case", description_of(c)},
+    Printout printout;
+    printout.facts = {{"case", description_of(c)},
                       {"multiprocessors", Cell::count(static_cast<std::uint64_t>(options.multiprocessors))}};
-    if (page) document.facts.emplace_back("page", path + " (open it in a browser)");
-    document.tables = {summary(traces, c.shape.d)};
-    document.notes = {
+    if (page) printout.facts.emplace_back("page", path + " (open it in a browser)");
+    printout.tables = {summary(traces, c.shape.d)};
+    printout.notes = {
         "time is modelled by counting mma, in units of the products of 16 query rows and 64 keys; see "
         "docs/explorer.md"};
-    document.save = [json](const OutputFile& file) { file.write(json.dump() + "\n"); };
-    return document;
+    printout.save = [json](const OutputFile& file) { file.write(json.dump() + "\n"); };
+    return printout;
 }
 
 }  // namespace

@@ -168,14 +168,14 @@ KeptVerdict kept_verdict(const Verification& v, const VerifyOptions& options, co
 }
 
 // What a recording needs to say of the run.
-void add_record(Document& document, const std::vector<Verification>& verifications) {
-    document.data = {{"kind", "verification"}, {"date", utc_now()}, {"commit", current_commit()}};
+void add_record(Printout& printout, const std::vector<Verification>& verifications) {
+    printout.data = {{"kind", "verification"}, {"date", utc_now()}, {"commit", current_commit()}};
     Table kernels("kernels", "", {{"stage", "stage"}, {"fingerprint", "fingerprint"}});
     for (const Verification& v : verifications) {
         const std::string folder = v.stage->folder();
         if (is_of_the_ladder(*v.stage)) kernels.add_row({folder, kernel_fingerprint(folder)});
     }
-    document.data_tables.push_back(kernels);
+    printout.data_tables.push_back(kernels);
 }
 
 // The ladder's own cases take minutes and say how far they are; what a user names or draws has no bound.
@@ -192,7 +192,7 @@ void require_patience(const VerifyOptions& options, const std::vector<Verificati
     options.lengthy.require_patience(time);
 }
 
-Document run(const VerifyOptions& options) {
+Printout run(const VerifyOptions& options) {
     const ProgressLine progress;
     std::vector<Verification> verifications;
     require_ranks(options.stages.selected(), options.ranks);
@@ -244,26 +244,26 @@ Document run(const VerifyOptions& options) {
         if (options.kept && v.passed > 0 && v.failed == 0 && v.why_not.empty()) to_keep.at(v.stage).keep();
     }
 
-    Document document;
-    document.facts = {{"backend", name(device->backend())}, {"device", device->description()}};
+    Printout printout;
+    printout.facts = {{"backend", name(device->backend())}, {"device", device->description()}};
     if (options.random > 0) {
-        document.facts.emplace_back("problems",
+        printout.facts.emplace_back("problems",
                                     fmt::format("{}, drawn by seed {}", options.random, seed_of(options)));
     }
     if (options.problem.shape) {
-        document.facts.emplace_back("case",
+        printout.facts.emplace_back("case",
                                     description_of(described_case(options, verifications[0].stage->pass)));
     }
-    document.tables = {verification_table(verifications)};
-    document.data_tables = {error_table(verifications)};
-    if (device->backend() == Backend::gpu) add_record(document, verifications);
-    document.listings = failure_reports(verifications);
+    printout.tables = {verification_table(verifications)};
+    printout.data_tables = {error_table(verifications)};
+    if (device->backend() == Backend::gpu) add_record(printout, verifications);
+    printout.listings = failure_reports(verifications);
     if (options.random > 0) {
         for (Listing& listing : smallest_failures(*device, verifications, runs, std::cref(progress)))
-            document.listings.push_back(std::move(listing));
+            printout.listings.push_back(std::move(listing));
     }
-    document.failure = failure_of(verifications);
-    return document;
+    printout.failure = failure_of(verifications);
+    return printout;
 }
 
 }  // namespace

@@ -376,11 +376,11 @@ std::vector<Table> rate_tables(const Results& results, const std::string& regime
     return tables;
 }
 
-Document first_document(const Results& results) {
-    Document document;
-    document.facts = measurement_facts(results);
-    document.tables = rate_tables(results);
-    std::vector<std::string>& notes = document.notes;
+Printout first_printout(const Results& results) {
+    Printout printout;
+    printout.facts = measurement_facts(results);
+    printout.tables = rate_tables(results);
+    std::vector<std::string>& notes = printout.notes;
     std::vector<std::string> reasons, names;
     double most_noise = 0;
     bool all_right = true;
@@ -401,7 +401,7 @@ Document first_document(const Results& results) {
             notes.push_back(fmt::format("{}: {}.", name, regime->description));
     }
     notes.insert(notes.end(), reasons.begin(), reasons.end());
-    return document;
+    return printout;
 }
 
 std::vector<std::string> untimed_notes(const Results& results) {

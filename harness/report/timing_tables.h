@@ -32,7 +32,7 @@ std::vector<Table> rate_tables(const Results& results, const std::string& regime
 
 /// What a newcomer sees first: rate_tables() and what they say in no cell, which is what was verified, the
 /// noise, what the regimes are, and why a stage has no time or a wrong answer. At 80 columns two screens.
-Document first_document(const Results& results);
+Printout first_printout(const Results& results);
 
 /// Why peers were not timed, a line for each of them and each reason, with the regimes unless it is all.
 std::vector<std::string> untimed_notes(const Results& results);

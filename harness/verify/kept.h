@@ -11,7 +11,7 @@
 namespace ladder {
 
 /// A fingerprint of the sources that decide whether a stage passes: its folder's and its parent's code and
-/// the headers that stages share; simt/, reference/ and the rooms of harness/ up to count/, as a room
+/// the headers that stages share; simt/, reference/ and the layers of harness/ up to count/, as a layer
 /// includes none after it; the command that chooses the cases; and how all of it is built. `more`: files or
 /// folders that decide too, relative to `root`, the source tree.
 std::string verdict_key(const std::filesystem::path& root, const Stage& stage,

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""The rooms of harness/ and of course/ are in one order: a room includes only itself and those before it. Tests of simt/
+"""The layers of harness/ and of course/ are in one order: a layer includes only itself and those before it. Tests of simt/
 say so, since a build for GPUs alone has it not.
 
-    test_rooms.py [ROOT]    prints what breaks the rules; exit code 1 if anything does
+    test_layers.py [ROOT]    prints what breaks the rules; exit code 1 if anything does
 """
 
 import re
 import sys
 from pathlib import Path
 
-ROOMS = [Path("harness", room) for room in
+LAYERS = [Path("harness", layer) for layer in
          ("base", "ladder", "problem", "features", "cases", "device", "verify", "count", "trace", "time", "report", "commands")]
-ROOMS += [Path("course", "fence"), Path("course"), Path("course", "commands")]
+LAYERS += [Path("course", "fence"), Path("course"), Path("course", "commands")]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 def included_by(root):
-    """Each source file of the house with the files of the project that it includes, all relative to the root."""
+    """Each source file with the files of the project that it includes, all relative to the root."""
     files = [path for folder in ("harness", "course", "simt", "reference", "stages")
              for path in sorted((root / folder).rglob("*")) if path.suffix in SOURCES]
     result = {}
@@ -31,10 +31,10 @@ def included_by(root):
 def allowed(file, other):
     """Whether a file may include the other one."""
     top, target = file.parts[0], other.parts[0]
-    if file.parent in ROOMS:
-        if other.parent not in ROOMS:
+    if file.parent in LAYERS:
+        if other.parent not in LAYERS:
             return target in ("stages", "simt", "reference")
-        return ROOMS.index(other.parent) <= ROOMS.index(file.parent)
+        return LAYERS.index(other.parent) <= LAYERS.index(file.parent)
     if top == "stages":
         if other.as_posix() in ("simt/cuda.h", "simt/hopper.h"):
             return file.name in ("device.cuh", "hopper.cuh")
@@ -64,8 +64,8 @@ def cycle(includes):
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
     includes = included_by(root)
-    problems = [f"{file} is in no room" for file in includes if file.parts[0] in ("harness", "course")
-                and file.parent not in ROOMS]
+    problems = [f"{file} is in no layer" for file in includes if file.parts[0] in ("harness", "course")
+                and file.parent not in LAYERS]
     if not includes:
         problems.append(f"{root} has no sources")
     if not problems:
