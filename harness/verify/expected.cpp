@@ -352,8 +352,8 @@ void expect_gradients(const Case& c, const Inputs& inputs, Expected& expected) {
             squared += (of_type - sum).squaredNorm(), size_squared += size.squaredNorm();
         }
         tensor.standard_error = largest_of_heads(errors, 1);
-        // A sink may take all weights of a row below the smallest numbers of fp16: whoever rounds these is
-        // off by more than the bound.
+        // A sink may take all weights of a row below the smallest numbers of fp16. Rounding
+        // these is off by more than the bound.
         const double l2 = std::sqrt(squared / size_squared) - relative_l2_bound(c.dtype);
         if (!c.features.sinks.empty() && std::isfinite(l2) && l2 > 0) tensor.standard_l2 = l2;
     };
