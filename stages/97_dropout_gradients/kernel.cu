@@ -30,7 +30,7 @@ LADDER_STAGE(backward, Dims, .number = 97, .name = "dropout_gradients", .parent 
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "warps without work draw the mask of a tile, one bit per element, as others multiply",
              .shows_in = "backward-dropout", .pass = Pass::backward,
-             .takes = {Feature::window, Feature::dropout}, .diff_budget = 120, .repeats_exactly = false,
+             .takes = {Feature::window, Feature::dropout}, .repeats_exactly = false,
              .workspace_bytes = workspace_bytes<Dropped>);
 
 }  // namespace
