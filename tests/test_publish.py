@@ -52,7 +52,7 @@ class PackageTest(unittest.TestCase):
     def test_what_combines_is_what_stages_take(self):
         shown = package.features(HERE, Page("docs/python.md"))
         bounds, on_hopper = (stage for stage in HERE.stages.values() if "columns" in stage.takes and not stage.backward)
-        dropping, = (stage for stage in HERE.stages.values() if "dropout" in stage.takes and stage.backward)
+        dropping = next(stage for stage in HERE.stages.values() if "dropout" in stage.takes and stage.backward)
         self.assertIn(f"| `window`, `columns` | {link(bounds)} (64, 128), [{on_hopper.number}](", shown)
         self.assertIn(f"README.md) (64, 128, 256) | {link(dropping)} (64, 128) |", shown)
         for stage in HERE.stages.values():

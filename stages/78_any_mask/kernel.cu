@@ -55,7 +55,6 @@ LADDER_STAGE(
     .takes = {Feature::window, Feature::documents, Feature::softcap, Feature::alibi, Feature::sinks,
               Feature::dropout},
     .diff_budget = 260,  // with five types
-    .most_lines = 900,   // with its types
     .rounds_large_scores = true, .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

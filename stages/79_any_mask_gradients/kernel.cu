@@ -53,7 +53,6 @@ LADDER_STAGE(
     .takes = {Feature::window, Feature::documents, Feature::softcap, Feature::alibi, Feature::sinks,
               Feature::dropout},
     .diff_budget = 260,  // with five types
-    .most_lines = 860,   // with its types
     .repeats_exactly = false, .workspace_bytes = workspace_bytes<Kept<Scaled>>);
 
 }  // namespace

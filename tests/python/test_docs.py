@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import reference, reference_gradients, relative
+from test_scores import gradients_of_scores, of_scores
 
 import flash_ladder
 
@@ -17,7 +18,10 @@ if why := flash_ladder._core.why_not("cpu"):
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 FEATURES = {"window": {"window": (9, -1)}, "cu_seqlens_q": {"cu_seqlens_q": [0, 30, 70], "cu_seqlens_k": [0, 40, 70]},
             "columns": {"columns": np.full((1, 1, 70, 1), 60, np.int32)},
-            "tiles": {"tiles": flash_ladder.tile_lists(np.tri(70, dtype=bool))}, "dropout_p": {"dropout_p": 0.1, "seed": 1}}
+            "tiles": {"tiles": flash_ladder.tile_lists(np.tri(70, dtype=bool))}, "dropout_p": {"dropout_p": 0.1, "seed": 1},
+            "softcap": {"softcap": 2.0}, "alibi_slopes": {"alibi_slopes": np.array([0.5, 0.01], np.float32)},
+            "sinks": {"sinks": np.array([1.0, -2.0], np.float32)}}
+SCORES = ["softcap", "alibi_slopes", "sinks"]
 CACHES = {"seqused": [20, 64], "block_table": [[0, 1, 2, 3], [0, 1, 6, 7]], "prefix": 16}
 
 
@@ -65,7 +69,7 @@ def seen_of(row):
 
 def test_examples_run_one_after_the_other():
     names = {}
-    for section in "The ladder from Python", "Masks", "Dropout", "Caches", "In 8 bits":
+    for section in "The ladder from Python", "Masks", "Scores and sinks", "Dropout", "Caches", "In 8 bits":
         assert examples(section), section
         if section == "In 8 bits" and not importlib.util.find_spec("ml_dtypes"):
             continue
@@ -87,8 +91,8 @@ def test_examples_that_need_another_library_run(section, module):
 
 def test_no_section_is_left_out():
     """Of what the page shows in Python; test_distributed.py runs the example of several GPUs."""
-    run = {"The ladder from Python", "Masks", "Dropout", "Caches", "In 8 bits", "PyTorch", "Several GPUs", "Your own function",
-           "In a model of transformers"}
+    run = {"The ladder from Python", "Masks", "Scores and sinks", "Dropout", "Caches", "In 8 bits", "PyTorch", "Several GPUs",
+           "Your own function", "In a model of transformers"}
     assert {section for section in re.findall("^#+ (.*)$", PAGE, re.M) if examples(section)} == run
 
 
@@ -102,6 +106,9 @@ def test_each_row_of_the_table_computes_what_it_says(row):
     """At each head dimension, in both passes where it has both, without `stage=`."""
     names, forward, backward = arguments(row[0]), head_dims(row[1]), head_dims(row[2])
     assert set(backward) <= set(forward) and forward
+    scores = {name: FEATURES[name][name] for name in SCORES if name in names}
+    if scores:  # test_scores.py has all of it at once
+        names = [name for name in names if name not in ("cu_seqlens_q", "cu_seqlens_k", "dropout_p", "seed")]
     for d in forward:
         q, k, v, do = (np.random.default_rng(n).standard_normal((1, 2, 70, d)).astype(np.float16) for n in range(4))
         if "seqused" in names:
@@ -121,23 +128,25 @@ def test_each_row_of_the_table_computes_what_it_says(row):
         seen, weights = seen_of(names), 1
         if "dropout_p" in names:
             weights = flash_ladder.dropout_mask((1, 2, 70, 70), **FEATURES["dropout_p"]) * (256 / 230)
-        exact = reference(q, k, v, seen=seen)[1]
+        attend = (lambda: of_scores(q, k, v, seen, **scores)) if scores else (lambda: reference(q, k, v, seen=seen))
+        exact = attend()[1]
         has_keys = np.broadcast_to(seen.any(-1), exact.shape)
         assert abs(lse - exact)[has_keys].max() < 1e-4
         if "dropout_p" not in names:
-            assert relative(o, reference(q, k, v, seen=seen)[0]) < 1e-3
+            assert relative(o, attend()[0]) < 1e-3
         if d in backward:
             gradients = flash_ladder.attention_backward(q, k, v, o, lse, do, **options)
             with np.errstate(invalid="ignore"):  # of rows without keys
-                exact = [np.nan_to_num(x) for x in reference_gradients(q, k, v, do, seen=seen, weights=weights)]
+                exact = gradients_of_scores(q, k, v, do, seen, **scores) if scores else [
+                    np.nan_to_num(x) for x in reference_gradients(q, k, v, do, seen=seen, weights=weights)]
             for got, expected in zip(gradients, exact):
                 assert relative(got, expected) < 2e-3
 
 
 def test_what_the_table_does_not_combine_is_refused():
-    q = np.zeros((1, 1, 70, 64), np.float16)
+    q = np.zeros((1, 2, 70, 64), np.float16)
     pairs = [pair for pair in itertools.combinations(FEATURES, 2) if not any({*pair} <= {*row} for row in rows())]
-    assert len(pairs) == 8
+    assert len(pairs) == 12
     for pair in pairs:
         with pytest.raises(ValueError, match="no stage computes attention with .*, |lists of tiles are the whole mask"):
             flash_ladder.attention(q, q, q, **FEATURES[pair[0]], **FEATURES[pair[1]])

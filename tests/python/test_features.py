@@ -1,4 +1,4 @@
-"""Packed documents, column bounds, lists of tiles, scores, sinks, dropout and caches, on NumPy's arrays and the CPU back-end."""
+"""Packed documents, column bounds, lists of tiles, dropout and caches, on NumPy's arrays and the CPU back-end."""
 
 import re
 
@@ -132,79 +132,6 @@ def test_a_mask_of_all_heads_needs_no_further_axes(packed):
     assert (O == 0).all() and np.isneginf(L).all()
 
 
-def of_scores(q, k, v, seen, softcap=0.0, alibi_slopes=None, sinks=None, kept=1.0):
-    """softmax() of scores that a softcap and slopes (B, H) changed, with the sinks (H,) of each row's sum."""
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    k, v = (x.repeat(q.shape[1] // k.shape[1], axis=1) for x in (k, v))
-    S = q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5
-    if softcap:
-        S = softcap * np.tanh(S / softcap)
-    if alibi_slopes is not None:
-        rows, keys = S.shape[-2:]
-        S -= alibi_slopes[..., None, None] * abs(np.arange(rows)[:, None] + keys - rows - np.arange(keys))
-    P = np.exp(np.where(seen, S, -np.inf))
-    l = P.sum(-1, keepdims=True) + (0 if sinks is None else np.exp(np.reshape(sinks, (-1, 1, 1))))
-    with np.errstate(divide="ignore"):
-        return P * kept @ v / np.maximum(l, 1e-300), np.log(l)[..., 0]
-
-
-def gradients_of_scores(q, k, v, do, seen, softcap=0.0, **others):
-    """dQ, dK and dV of the same, by the formulas of standard attention."""
-    O, L = of_scores(q, k, v, seen, softcap, **others)
-    q, k, v, do = (x.astype(np.float64) for x in (q, k, v, do))
-    group, scale = q.shape[1] // k.shape[1], q.shape[-1] ** -0.5
-    k, v = (x.repeat(group, axis=1) for x in (k, v))
-    S = q @ k.swapaxes(-1, -2) * scale
-    capped = softcap * np.tanh(S / softcap) if softcap else S
-    slopes = others.get("alibi_slopes")
-    rows, keys = S.shape[-2:]
-    bias = 0 if slopes is None else slopes[..., None, None] * abs(np.arange(rows)[:, None] + keys - rows - np.arange(keys))
-    P = np.where(seen, np.exp(capped - bias - np.where(np.isfinite(L), L, 0)[..., None]), 0)
-    dS = P * (do @ v.swapaxes(-1, -2) - (do * O).sum(-1, keepdims=True)) * scale
-    if softcap:
-        dS *= 1 - (capped / softcap) ** 2
-    of_group = lambda x: x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2)
-    return dS @ k, of_group(dS.swapaxes(-1, -2) @ q), of_group(P.swapaxes(-1, -2) @ do)
-
-
-SLOPES = np.array([[0.5, 0, 1 / 32, 0.1], [1, 0.25, 0.02, 0.3]], np.float32)
-SINKS = np.array([0, 3, -5, 8], np.float32)
-
-
-@pytest.mark.parametrize("causal, window, options", [
-    (False, None, {"softcap": 0.5}), (True, None, {"alibi_slopes": SLOPES}), (False, None, {"alibi_slopes": SLOPES[0]}),
-    (True, (9, -1), {"sinks": SINKS}), (True, (20, -1), {"softcap": 2.0, "alibi_slopes": SLOPES[1], "sinks": SINKS})])
-def test_scores_and_sinks(problem, causal, window, options):
-    q, k, v = problem
-    exact = {name: np.broadcast_to(x, (2, 4)) if name == "alibi_slopes" else x for name, x in options.items()}
-    got = flash_ladder.attention(q, k, v, causal=causal, window=window, **options, return_lse=True, backend="checked")
-    agrees(got, of_scores(q, k, v, visible(70, 90, causal, window), **exact))
-    as_lists = {name: x if name == "softcap" else list(x) for name, x in options.items() if np.ndim(x) < 2}
-    if as_lists.keys() == options.keys():
-        O = flash_ladder.attention(q, k, v, causal=causal, window=window, **as_lists)
-        assert (O == got[0]).all()
-    gradients = flash_ladder.attention_backward(q, k, v, *got, q, causal=causal, window=window, **options)
-    expected = gradients_of_scores(q, k, v, q, visible(70, 90, causal, window), **exact)
-    for result, right in zip(gradients, expected):
-        assert relative(result, right) < 3e-3
-
-
-def test_all_at_once(packed):
-    """Documents, a window, dropout, and scores with a sink; a row without keys has L = sink."""
-    options = {"softcap": 2.0, "alibi_slopes": SLOPES[0], "sinks": SINKS}
-    kept = flash_ladder.dropout_mask((1, 4, 70, 90), 0.25, 3) / 0.75
-    seen = visible(70, 90, True, (20, -1))
-    got = flash_ladder.attention(*packed, causal=True, window=(20, -1), dropout_p=0.25, seed=3, **options, return_lse=True)
-    agrees(got, of_scores(*packed, seen, **options | {"alibi_slopes": SLOPES[:1]}, kept=kept))
-    O, L = flash_ladder.attention(*packed, causal=True, cu_seqlens_q=ROWS, cu_seqlens_k=KEYS, **options, return_lse=True)
-    unseen = ~in_documents(ROWS, KEYS, True).any(1)
-    assert unseen.any() and (O[:, :, unseen] == 0).all() and (abs(L[0][:, unseen] - SINKS[:, None]) < 1e-4).all()
-    for row, end, key, last in zip(ROWS, ROWS[1:], KEYS, KEYS[1:]):
-        if row < end and key < last:
-            alone = packed[0][:, :, row:end], *(x[:, :, key:last] for x in packed[1:])
-            assert abs(O[:, :, row:end] - flash_ladder.attention(*alone, causal=True, **options)).max() < 1e-2
-
-
 @pytest.mark.parametrize("share, causal, seed", [(0.1, True, 7), (0.5, False, 2**64 - 1), (255 / 256, False, 0)])
 def test_dropout(problem, share, causal, seed):
     q, k, v = problem
@@ -336,7 +263,7 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
     tiles, dropout = flash_ladder.tile_lists(np.ones((70, 90), bool)), {"dropout_p": 0.1, "seed": 1}
     pages = lambda **options: flash_ladder.decode(*(x.swapaxes(1, 2)[:, :64] for x in packed), block_table=[[0, 0]],
                                                   **options)
-    dropping, dropping_gradients = stage_that("dropout", lacks=["window"]), gradients_of("dropout", lacks=["window"])
+    dropping, dropping_gradients = stage_that("dropout", lacks=["window"]), gradients_of("dropout", lacks=["documents"])
     windowed = gradients_of("window", lacks=["columns", "tiles"])
     refused = [
         (f"{PLAIN} does not take lists of tiles", lambda: flash_ladder.attention(q, k, v, stage=PLAIN, tiles=tiles)),
@@ -347,8 +274,10 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
          lambda: flash_ladder.attention(q, k, v, window=(3, -1), stage=dropping, **dropout)),
         (f"{GRADIENTS} does not take dropout",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=GRADIENTS, **dropout)),
-        (f"{dropping_gradients} does not take a sliding window",
-         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=dropping_gradients, window=(3, -1), **dropout)),
+        (f"{dropping_gradients} does not take packed",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=dropping_gradients, **documents, **dropout)),
+        ("no stage computes its gradients with packed documents, dropout",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, **documents, **dropout)),
         ("no stage computes its gradients with lists of tiles at head dimension 256",
          lambda: flash_ladder.attention_backward(*(np.tile(x, 4) for x in (q, k, v, O)), L, np.tile(O, 4), tiles=tiles)),
         (f"{windowed} does not take lists of tiles",
