@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import relative, visible
-from test_features import KEYS, ROWS, agrees, in_documents, packed, softmax  # noqa: F401
+from test_features import KEYS, ROWS, SINKS, SLOPES, agrees, in_documents, packed, softmax  # noqa: F401
 
 import flash_ladder
 
@@ -41,10 +41,6 @@ def gradients_of_scores(q, k, v, do, seen, softcap=0.0, **others):
         dS *= 1 - (capped / softcap) ** 2
     of_group = lambda x: x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2)
     return dS @ k, of_group(dS.swapaxes(-1, -2) @ q), of_group(P.swapaxes(-1, -2) @ do)
-
-
-SLOPES = np.array([[0.5, 0, 1 / 32, 0.1], [1, 0.25, 0.02, 0.3]], np.float32)
-SINKS = np.array([0, 3, -5, 8], np.float32)
 
 
 @pytest.mark.parametrize("causal, window, options", [
