@@ -14,8 +14,7 @@ if why := flash_ladder._core.why_not("cpu"):
 PLAIN, GRADIENTS = stage_that(), gradients_of()  # take none of what follows
 LENGTHS, PAGES = stage_that("lengths", lacks=["pages"]), stage_that("pages", lacks=["prefix"])
 HOPPER = {"compute_capability": 90}
-SLOPES = np.array([[0.5, 0, 1 / 32, 0.1], [1, 0.25, 0.02, 0.3]], np.float32)
-SINKS = np.array([0, 3, -5, 8], np.float32)
+SLOPES, SINKS = np.array([[0.5, 0, 1 / 32, 0.1], [1, 0.25, 0.02, 0.3]], np.float32), np.array([0, 3, -5, 8], np.float32)
 
 
 def softmax(q, k, v, seen, kept=1.0):
