@@ -10,10 +10,10 @@ struct Dropout {
     };
     struct Kept {
         std::uint32_t bits;
-        /// x, element c of S^T or dP^T; or 0 if dropout drops it, that is, if its bit is 0.
-        __device__ float drop(float x, int c) const {
+        /// value, element c of S^T or dP^T; or 0 if dropout drops it, that is, if its bit is 0.
+        __device__ float drop(float value, int c) const {
             const int n = c % 32 / 8 * 2 + c % 2;  // its counter is the n-th
-            return bits >> (n / 4 * 16 + n % 4 + c / 4 % 2 * 8 + c / 2 % 2 * 4) & 1 ? x : 0.0f;
+            return bits >> (n / 4 * 16 + n % 4 + c / 4 % 2 * 8 + c / 2 % 2 * 4) & 1 ? value : 0.0f;
         }
     };
 
