@@ -458,7 +458,7 @@ def main():
         hopper = make(lab, folder, "hopper", "26", "36", "--shape", "1,2,2,384,256,64", "--sms", "2")
         others = {
             "naive": make(lab, folder, "naive", "0", "--shape", "1,1,1,130,130,64"),
-            "grouped": make(lab, folder, "grouped", "6", "13", "--shape", "1,8,2,1,1024,64", "--sms", "8"),
+            "grouped": make(lab, folder, "grouped", "6", "12", "--shape", "1,8,2,1,1024,64", "--sms", "8"),
             "batches": make(lab, folder, "batches", "1", "25", "--shape", "2,2,1,100,150,128", "--sms", "132"),
             "no_keys": make(lab, folder, "no_keys", "5", "25", "--shape", "1,3,3,300,70,64", "--causal"),
             "gradients": make(lab, folder, "gradients", "41", "42", "--shape", "1,1,1,192,256,64"),
