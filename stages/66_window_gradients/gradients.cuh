@@ -309,12 +309,13 @@ __global__ void __launch_bounds__(threads, 1)
                 if (sends && k > 0) send_dQ<T, d>(shared, p, b, sent), sent.next();
             }
             if (sends && total > 0) send_dQ<T, d>(shared, p, b, sent);
-            return;
+        } else {
+#pragma unroll 1
+            for (int k = 0; k < total && sends; ++k, visit.next()) send_dQ<T, d>(shared, p, b, visit);
+#pragma unroll 1
+            for (int k = 0; k < total && loads; ++k, visit.next())
+                load_queries<d>(shared, p, maps, b, visit, k);
         }
-#pragma unroll 1
-        for (int k = 0; k < total && sends; ++k, visit.next()) send_dQ<T, d>(shared, p, b, visit);
-#pragma unroll 1
-        for (int k = 0; k < total && loads; ++k, visit.next()) load_queries<d>(shared, p, maps, b, visit, k);
         return;
     }
 
