@@ -35,5 +35,4 @@ QUERIES = {
     "JAX": "docs_python", "grading": "docs_course_instructors", "quantization": "stages_70s_fp8",
     "speculative decoding": "stages_38_split_keys", "skipping tiles": "stages_05_causal_skip",
     "multi-GPU": "stages_85s_several_gpus", "changelog": "CHANGELOG",
-    "cheating": "docs_course_policies", "plagiarism": "docs_course_policies", "V100": "docs_send_a_recording",
-    "Windows": "docs_troubleshooting docs_course_students"}
+    "cheating": "docs_course_policies", "plagiarism": "docs_course_policies", "V100": "docs_send_a_recording"}
