@@ -1,5 +1,5 @@
 """Writes a hand-out: the sources without some stages' kernels and lessons, and without every stage that was made from one
-of them, whose kernel holds the solution as well.
+of them, or includes a file of one: its kernel holds the solution as well.
 
     handout.py < REQUEST
 
@@ -21,12 +21,15 @@ FILES = """lab CMakeLists.txt CMakePresets.json LICENSE .gitattributes .gitignor
 FOLDERS = "harness", "course", "explorer", "simt", "reference", "docs/plots", ".devcontainer"
 
 
-def hidden_stages(stages, exercises):
+def hidden_stages(root, stages, exercises):
     """The gradients' kernels, which have no parent among the algorithm's, are made of its tiles."""
     hidden = {e["number"] for e in exercises}
     of_the_algorithm = any(e["core"] for e in exercises)
-    for stage in stages:  # parents come before their children
-        if stage["parent"] in hidden or (stage["parent"] < 0 and stage["backward"] and of_the_algorithm):
+    number_of = {stage["folder"]: stage["number"] for stage in stages}
+    for stage in stages:  # after its parent, and after those that it includes files of
+        kernel = (root / "stages" / stage["folder"] / "kernel.cu").read_text(encoding="utf-8")
+        made_from = {stage["parent"], *(number_of[folder] for folder in re.findall(r'#include "stages/(\w+)/', kernel))}
+        if made_from & hidden or (stage["parent"] < 0 and stage["backward"] and of_the_algorithm):
             hidden.add(stage["number"])
     return hidden
 
@@ -93,7 +96,7 @@ def leave_out_dead_links(file, top):
 
 
 def write_handout(root, folder, exercises, stages, pages):
-    hidden = hidden_stages(stages, exercises)
+    hidden = hidden_stages(root, stages, exercises)
     folder_of = {stage["number"]: stage["folder"] for stage in stages}
     for e in exercises:
         if e["parent"] in hidden:
@@ -115,6 +118,8 @@ def write_handout(root, folder, exercises, stages, pages):
         copy.write(f"{place}/exercise.md", (root / place / "exercise.md").read_text(encoding="utf-8") +
                    f"\n## The complaint\n\n{e['complaint']}\n{e['effort']}")
         copy.write(f"{place}/stage.json", e["declaration"])
+        if e["start"]:
+            copy.write(f"{place}/start.cu", e["start"])
         # What a check holds the student's kernel to, and the lab's sheet
         for name in (f"{place}/claims.cpp", f"{place}/claims.h", f"docs/course/labs/{e['folder']}.md"):
             if (root / name).exists():

@@ -1,6 +1,10 @@
+#include <filesystem>
+#include <regex>
+
 #include "harness/base/file.h"
 #include "harness/base/process.h"
 #include "harness/base/terminal.h"
+#include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
 #include "tests/any_stage.h"
 #include "tests/catch.h"
@@ -71,4 +75,28 @@ TEST_CASE("mask types: gradients refuse dropout in packed documents by name", "[
     expect_failure(
         {"verify", "79", "--shape", "1,2,1,200,200,128", "--documents", "97,103", "--dropout", "0.2,5"}, 2,
         "79_any_mask_gradients does not take dropout in packed documents");
+}
+
+TEST_CASE("mask types: a hand-out has every file that its kernels include, and what an exercise starts from",
+          "[course]") {
+    namespace fs = std::filesystem;
+    const Folder folder;
+    const Stage& windows = *find_stage(65);
+    REQUIRE(lab({"handout", "65", "--out", folder / "out"}).status == 0);
+    const std::regex include("#include \"(stages/[^\"]+)\"");
+    int kernels = 0;
+    for (const Stage& stage : stages()) {
+        const std::string name = "out/stages/" + stage.folder() + "/kernel.cu";
+        if (!fs::exists(folder / name)) continue;
+        kernels += 1;
+        const std::string kernel = folder.read(name);
+        for (std::sregex_iterator found(kernel.begin(), kernel.end(), include), end; found != end; ++found) {
+            INFO(name << " includes " << (*found)[1]);
+            CHECK(fs::exists(folder / ("out/" + (*found)[1].str())));
+        }
+    }
+    CHECK(kernels > 50);
+    const std::string start = folder.read("out/stages/" + windows.folder() + "/start.cu");
+    CHECK(start == kernel_text(fs::path(windows.source).parent_path() / "start.cu"));
+    CHECK(start.find("#include \"stages/65") == start.npos);
 }

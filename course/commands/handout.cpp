@@ -8,6 +8,7 @@
 #include "course/effort.h"
 #include "harness/base/json.h"
 #include "harness/base/process.h"
+#include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
 #include "stages/errors.h"
 
@@ -22,6 +23,13 @@ struct HandoutOptions {
     std::vector<std::string> stages;
     std::string folder;
 };
+
+/// What an exercise starts from if that is not its parent's kernel; empty if it is. With what it includes,
+/// which may be of stages that are left out.
+std::string own_start(const Exercise& e) {
+    const auto start = start_of(e);
+    return start == parent_of(e).source ? "" : kernel_text(start);
+}
 
 Printout run(const HandoutOptions& options) {
     nlohmann::json request{{"root", source_folder()}, {"folder", options.folder}};
@@ -38,6 +46,7 @@ Printout run(const HandoutOptions& options) {
                                         {"change", e.change},
                                         {"complaint", e.complaint},
                                         {"effort", effort_section(effort_of(e))},
+                                        {"start", own_start(e)},
                                         {"declaration", stage_json(e)}});
         exercises.push_back(e.folder());
     }
