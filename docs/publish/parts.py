@@ -69,11 +69,10 @@ def speedups(sources, results, stages):
 def numbers_of(sources, stages):
     """ "00 to 06, 10, 12": neighbours in the ladder together, but not those of two parts, nor those between whose numbers
     others lie"""
-    order, runs, before = {number: k for k, number in enumerate(sources.stages)}, [], None
-    for stage in sorted(stages, key=lambda stage: order[stage.number]):
-        follows = before and order[stage.number] == order[before.number] + 1 and stage.number > before.number and not any(
-            before.number < number < stage.number for number in order)
-        if not follows or stage.part != before.part:
+    order, runs, before = list(sources.stages), [], None
+    for stage in sorted(stages, key=lambda stage: order.index(stage.number)):
+        follows = before and stage.part == before.part and stage.number > before.number
+        if not follows or any(before.number < number < stage.number for number in order):
             runs.append([])
         runs[-1].append(f"{stage.number:02}")
         before = stage

@@ -195,6 +195,7 @@ class Sources:
                            parent=parent.number if parent else stage.parent)
         record["kernels"] = records.Fields({known[name].folder: own for name, own in kernels.items() if name in known})
         return records.derive(record)
+
     def all_of(self, kind):
         """The recordings of this kind with the names of their files, the newest last."""
         found = [(path.name, self.record(path.stem, None)) for path in sorted(self.folder.glob("*.json"))]
