@@ -80,7 +80,7 @@ LADDER_STAGE(
     .shows_in = "scores",
     .takes = {Feature::window, Feature::columns, Feature::documents, Feature::tiles, Feature::softcap,
               Feature::alibi, Feature::sinks, Feature::dropout},
-    .diff_budget = 260,  // with five types
+    .diff_budget = 600,  // with eight types
     .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -71,7 +71,7 @@ LADDER_STAGE(backward, Dims, .number = 79, .name = "any_mask_gradients", .parent
              .shows_in = "backward-scores", .pass = Pass::backward,
              .takes = {Feature::window, Feature::columns, Feature::documents, Feature::tiles,
                        Feature::softcap, Feature::alibi, Feature::sinks, Feature::dropout},
-             .diff_budget = 260,  // with five types
+             .diff_budget = 540,  // with eight types
              .repeats_exactly = false, .workspace_bytes = workspace_bytes<Types<Tiles>>);
 
 }  // namespace
