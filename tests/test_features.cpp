@@ -76,7 +76,7 @@ TEST_CASE("features: a stage that takes some that exclude each other has cases o
         for (int k = 0; k < 100; ++k) {
             cases.push_back(random_case(random, stage.head_dims, k));
             cases.back().pass = stage.pass;
-            draw_features(k, stage, cases.back());
+            draw_features(random(), stage, cases.back());
         }
         std::map<Feature, int> count;
         for (const Case& c : cases) {

@@ -1,17 +1,14 @@
-// Any score, with or without a softcap and with or without ALiBi, in one kernel: a branch for each tile of
-// scores, which all threads take alike, where a type of its own takes a kernel of its own. Part of the
-// namespace of the stages that include it, in both passes.
+// A score that is chosen at run time: with a softcap or without, and with ALiBi, whose slopes are 0 where
+// there are none. A branch for each tile of scores, which all threads take alike, takes the place of a kernel
+// for each. Part of the namespace of the stages that include it, in both passes.
 
 struct AnyScore {
     Alibi<Scaled> scaled;
     Alibi<Softcap> capped;
-    bool has_softcap, has_slopes;
+    bool has_softcap;
 
     __device__ AnyScore(const Problem& p, int b, int h)
-        : scaled(p, b, h),
-          capped(p, b, h),
-          has_softcap(p.softcap > 0),
-          has_slopes(p.alibi_slopes != nullptr) {}
+        : scaled(p, b, h), capped(p, b, h), has_softcap(p.softcap > 0) {}
     // Templates, since the scores of a pass have one of the two.
     template <class... At>
     __device__ void move_to(const At&... at) {
@@ -25,9 +22,5 @@ struct AnyScore {
 
 template <class Act>
 __device__ void choose(const AnyScore& score, const Act& act) {
-    if (score.has_softcap) {
-        score.has_slopes ? act(score.capped) : act(static_cast<const Softcap&>(score.capped));
-    } else {
-        score.has_slopes ? act(score.scaled) : act(static_cast<const Scaled&>(score.scaled));
-    }
+    score.has_softcap ? act(score.capped) : act(score.scaled);
 }

@@ -45,11 +45,16 @@ void launch_with(const Problem& p, void* counter) {
     }
 }
 
-/// Starts the kernel of a mask whose scores are chosen at run time: two serve all scores.
+/// Starts the kernel of another mask: one of three, since a changed score is chosen at run time.
 template <class T, int d, class Mask>
 void launch_under(const Problem& p, void* counter) {
-    p.dropout.kept < 256 ? launch_attention<T, d, Types<Mask, Dense, AnyScore, Sinks, Dropout>>(p, counter)
-                         : launch_attention<T, d, Types<Mask, Dense, AnyScore, Sinks>>(p, counter);
+    if (p.dropout.kept < 256) {
+        launch_attention<T, d, Types<Mask, Dense, AnyScore, Sinks, Dropout>>(p, counter);
+    } else if (p.softcap > 0 || p.alibi_slopes != nullptr) {
+        launch_attention<T, d, Types<Mask, Dense, AnyScore, Sinks>>(p, counter);
+    } else {
+        launch_attention<T, d, Types<Mask, Dense, Scaled, Sinks>>(p, counter);
+    }
 }
 
 /// A counter, after what column bounds need

@@ -45,11 +45,16 @@ void launch_with(const Problem& p) {
     }
 }
 
-/// Starts the kernels of a mask whose scores are chosen at run time.
+/// Starts the kernels of another mask: three, since a changed score is chosen at run time.
 template <class T, int d, class Mask>
 void launch_under(const Problem& p) {
-    p.dropout.kept < 256 ? launch_gradients<T, d, Types<Mask, Dense, AnyScore, Dropout>>(p)
-                         : launch_gradients<T, d, Types<Mask, Dense, AnyScore>>(p);
+    if (p.dropout.kept < 256) {
+        launch_gradients<T, d, Types<Mask, Dense, AnyScore, Dropout>>(p);
+    } else if (p.softcap > 0 || p.alibi_slopes != nullptr) {
+        launch_gradients<T, d, Types<Mask, Dense, AnyScore>>(p);
+    } else {
+        launch_gradients<T, d, Types<Mask, Dense, Scaled>>(p);
+    }
 }
 
 template <class T, int d>
