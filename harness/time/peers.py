@@ -209,9 +209,9 @@ def dense_mask(tiles, rows, keys):
     return seen.transpose(1, 2).reshape(kinds.shape[0] * 64, -1)[:rows, :keys].contiguous()
 
 
-def slopes_of(alibi, query):
+def slopes_of(alibi, entries, heads):
     """ALiBi's slopes by batch entry and head."""
-    return reals(alibi).reshape(-1, query.shape[1]).expand(query.shape[:2]).contiguous()
+    return reals(alibi).reshape(-1, heads).expand(entries, heads).contiguous()
 
 
 def flex(query, key, value, causal, window, columns=None, documents=None, tiles=None, softcap=None, alibi=None, sinks=None):
@@ -254,7 +254,7 @@ def flex(query, key, value, causal, window, columns=None, documents=None, tiles=
         options = {"BLOCK_M": 64, "BLOCK_N": 64}
     elif columns or documents or (left, right) != (None, None):
         mask = create_block_mask(sees, None, None, rows, keys, device="cuda")
-    slopes = slopes_of(alibi, query) if alibi else None
+    slopes = slopes_of(alibi, *query.shape[:2]) if alibi else None
 
     def changed(score, batch, head, row, key):
         if softcap:
@@ -340,11 +340,11 @@ def in_blocks(query, key, causal, window, columns=None, tiles=None):
             "block_sparse_tensors_bwd": lists(*block_lists(seen.T, *size[::-1]), block_size=size)}
 
 
-def with_slopes(query, key, alibi, softcap, tensors):
+def with_slopes(query, key, slopes, softcap, tensors):
     """FlashAttention-4's options for ALiBi: what its kernels call for each score, with a softcap if there is one, and for
     each gradient of a score. They read the slopes, which come after the tensors that a mask reads."""
     if query.requires_grad and query.shape[1] != key.shape[1]:
-        raise ValueError("tells a score_mod wrong heads in the gradients of grouped ones, so it has no ALiBi there")
+        raise ValueError("passes other heads to a score_mod in gradients of grouped heads, so ALiBi's slopes would be wrong")
     cute, cutlass, utils = (importlib.import_module(name) for name in ("cutlass.cute", "cutlass", "flash_attn.cute.utils"))
 
     def score_mod(score, batch, head, q_idx, kv_idx, seqlen_info, aux_tensors):
@@ -357,7 +357,7 @@ def with_slopes(query, key, alibi, softcap, tensors):
 
     def score_mod_bwd(gradient, score, batch, head, q_idx, kv_idx, seqlen_info, aux_tensors):
         return gradient
-    return {"score_mod": cute.jit(score_mod), "aux_tensors": [*tensors, slopes_of(alibi, query)],
+    return {"score_mod": cute.jit(score_mod), "aux_tensors": [*tensors, slopes],
             "score_mod_bwd": utils.create_softcap_scoremod_bwd(softcap) if softcap else cute.jit(score_mod_bwd)}
 
 
@@ -399,7 +399,9 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
     if mask:
         options, causal = in_blocks(query, key, causal, window, **mask), False
     if alibi:
-        options |= with_slopes(query, key, alibi, softcap, options.get("aux_tensors", []))
+        entries = len(documents) // 2 - 1 if documents else batch  # its kernels take each document for one
+        slopes = slopes_of(alibi, entries, query.shape[1])
+        options |= with_slopes(query, key, slopes, softcap, options.get("aux_tensors", []))
     elif softcap:
         options["softcap"] = softcap
     if sinks:

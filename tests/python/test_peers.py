@@ -206,6 +206,15 @@ def check(name, features, causal, window, gradients=False):
     assert not torch.allclose(want[0], plain, atol=1e-2), "the features change nothing"
     assert all(torch.allclose(a, b, atol=2e-5) for a, b in zip(got, want, strict=True)), (name, features)
 
+def check_documents(name, in_heads):  # which have distances of their own
+    inputs, features = [torch.randn(1, 2, n, 16) for n in (20, 30, 30)], {"alibi": [0.5, 0.25], "sinks": [1.0, 2.0]}
+    with OnCpu():
+        call = peers.MAKERS[name](*inputs, True, (None, None), documents=[0, 8, 20, 0, 10, 30], **features)
+    parts = [[x[:, :, a:b] for x, a, b in zip(inputs, begins, ends)] for begins, ends in (
+        ((0, 0, 0), (8, 10, 10)), ((8, 10, 10), (20, 30, 30)))]
+    want = torch.cat([expected(*part, True, (None, None), **features) for part in parts], 2)
+    assert torch.allclose(in_heads(call()), want, atol=1e-5)
+
 """
 OF_FLASH = """
 for features, causal, window in CASES:
@@ -223,7 +232,15 @@ try:
     check("FlashAttention-4", {"alibi": SLOPES}, True, (None, None), gradients=True)
     assert False
 except ValueError as why:
-    assert "wrong heads" in str(why)
+    assert "ALiBi's slopes would be wrong" in str(why)
+
+def flash_attn_varlen_func(q, k, v, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, aux_tensors, **options):
+    assert aux_tensors[0].shape == (len(cu_seqlens_q) - 1, q.shape[1])
+    O = [flash_attn_func(q[None, a:b], k[None, c:e], v[None, c:e], causal, aux_tensors=[aux_tensors[0][i:]], **options)[0]
+         for i, (a, b, c, e) in enumerate(zip(cu_seqlens_q, cu_seqlens_q[1:], cu_seqlens_k, cu_seqlens_k[1:]))]
+    return torch.cat(O, 1)[0], None
+sys.modules["flash_attn.cute"].flash_attn_varlen_func = flash_attn_varlen_func
+check_documents("FlashAttention-4", lambda output: output.transpose(0, 1)[None])
 """
 OF_FLEX = """
 for features, causal, window in CASES:
@@ -238,12 +255,7 @@ if not hasattr(library, "AuxRequest"):  # as PyTorch 2.9 has it
         return O, types.SimpleNamespace(lse=L)
     library.flex_attention = flex_attention
     check("flex", *CASES[-1], gradients=True)
-with OnCpu():  # documents have distances of their own
-    inputs = [torch.randn(1, 2, n, 16) for n in (20, 30, 30)]
-    got = peers.MAKERS["flex"](*inputs, True, (None, None), documents=[0, 8, 20, 0, 10, 30], alibi=[0.5, 0.25], sinks=[1., 2.])
-parts = [[inputs[0][:, :, a:b], inputs[1][:, :, c:e], inputs[2][:, :, c:e]] for a, b, c, e in ((0, 8, 0, 10), (8, 20, 10, 30))]
-want = torch.cat([expected(*part, True, (None, None), alibi=[0.5, 0.25], sinks=[1., 2.]) for part in parts], 2)
-assert torch.allclose(got(), want, atol=1e-5)
+check_documents("flex", lambda output: output)
 """
 
 
