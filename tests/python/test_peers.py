@@ -17,10 +17,11 @@ from collections import namedtuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-torch.cuda.is_available = lambda: True
+available, torch.cuda.is_available = torch.cuda.is_available, lambda: True
 spec = importlib.util.spec_from_file_location("peers", sys.argv[1])
 peers = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(peers)
+torch.cuda.is_available = available
 peers.FOUND["FlashAttention-4"] = "flash-attn-4", "4"
 
 class OnCpu(TorchFunctionMode):
