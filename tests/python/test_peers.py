@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 available, torch.cuda.is_available = torch.cuda.is_available, lambda: True
 spec = importlib.util.spec_from_file_location("peers", sys.argv[1])
 peers = importlib.util.module_from_spec(spec)
+sys.modules["peers"] = peers  # dynamo imports what it traces by its name
 spec.loader.exec_module(peers)
 torch.cuda.is_available = available
 peers.FOUND["FlashAttention-4"] = "flash-attn-4", "4"
