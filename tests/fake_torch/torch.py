@@ -182,6 +182,9 @@ class Integers(list):
     def tolist(self):
         return list(self)
 
+    def expand(self, *_):
+        return self
+
     def contiguous(self):
         return self
 
