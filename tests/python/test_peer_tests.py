@@ -222,10 +222,10 @@ def test_requests_of_a_cache_see_their_own_keys(flash_attn):
     import torch
     q, k, v, k_cache, v_cache = drawn((3, 4), (2, 2), (4, 2), (40, 2), (41, 2))
     v, v_cache = v[:, :2], v_cache[:, :40]
-    slopes, lengths, padding = torch.tensor([[.5, 0, 1, .1]] * 2), torch.tensor([30, 7]), torch.tensor([4, 0])
+    slopes, lengths, padding = torch.tensor([[.5, 0, 1, .1]] * 2), torch.tensor([30, 7]), torch.tensor([26, 0])
     o = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths, cache_leftpad=padding,
                                            causal=True, window_size=(9, -1), alibi_slopes=slopes)
-    for i, (begin, end) in enumerate(((4, 32), (0, 9))):
+    for i, (begin, end) in enumerate(((26, 32), (0, 9))):
         assert torch.equal(k_cache[i, end - 2:end], k[i]) and torch.equal(v_cache[i, end - 2:end], v[i])
         keys, values = k_cache[i:i + 1, begin:end], v_cache[i:i + 1, begin:end]
         last = end - begin - 3
