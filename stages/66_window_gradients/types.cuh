@@ -63,6 +63,12 @@ struct Scaled {
     __device__ float after_mask(float x, float, int) const { return x; }  // the exponent, of its value c
 };
 
+/// Calls act(score) for what the score is in this problem: itself, or what any_score.cuh chooses.
+template <class Score, class Act>
+__device__ void choose(const Score& score, const Act& act) {
+    act(score);
+}
+
 /// Dropout: which elements of P count, and by what their sum is less
 struct NoDropout {
     static constexpr bool draws = false;  // by the warps that do not multiply
