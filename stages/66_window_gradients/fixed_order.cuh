@@ -2,8 +2,8 @@
 // Part of the namespace of the stages that name it.
 
 /// Under a window, in packed documents or not: from the last key tile that sees a query tile to the first. A
-/// counter for each query tile of each head says how many key tiles its sums have. One more gives blocks their
-/// numbers as they begin, in the same order, so that none waits for one that has not begun.
+/// counter for each query tile of each head says how many key tiles its sums have. One more gives blocks
+/// their numbers as they begin, in the same order, so that none waits for one that has not begun.
 struct FixedOrder {
     static constexpr bool last_first = true;
     struct Shared {
@@ -35,16 +35,16 @@ struct FixedOrder {
         return uniform(load(&shared.number));
     }
 
-    /// Parts begin where a key tile that all query tiles see would be divided evenly. So a part of one key
-    /// tile comes to a query tile about when those of the others do. In a band all have as many query tiles,
-    /// and each is divided evenly.
+    /// Parts begin where those of a key tile would that all query tiles see, so that one of each key tile
+    /// comes to a query tile at about the same time. In a band, where all key tiles have as many query tiles,
+    /// each is divided evenly.
     template <class QueryTiles>
-    __device__ static int before(const Problem& p, const KeyTile& own, const QueryTiles& see, int part,
-                                 int parts) {
-        const bool band = p.window.left >= 0 && (p.causal || p.window.right >= 0);
-        const int Tr = ceil_div(p.Nq, QueryTiles::Visit::rows), count = see.tiles.end - see.tiles.begin;
-        const int all = Tr * own.heads * part / parts, rest = all % Tr;  // rest: in the last head
-        return all / Tr * count + (band ? rest * count / Tr : min(max(0, rest - see.tiles.begin), count));
+    __device__ static int before(const Problem& p, const KeyTile& own, const QueryTiles& see, int count,
+                                 int part, int parts) {
+        if (p.window.left >= 0 && (p.causal || p.window.right >= 0)) return count * part / parts;
+        const int Tr = ceil_div(p.Nq, QueryTiles::Visit::rows), all = Tr * own.heads * part / parts,
+                  of_head = see.tiles.end - see.tiles.begin;
+        return all / Tr * of_head + min(max(0, all % Tr - see.tiles.begin), of_head);
     }
 
     template <int d, class Visit>
@@ -87,8 +87,8 @@ struct FixedOrder {
         }
         for (; k < p.documents.count && load(rows + k) < row + Tile<d>::Br; ++k) {
             const int* keys = p.documents.keys + k;
-            const Range tiles = key_tiles<d>(p, {load(rows + k), load(rows + k + 1)},
-                                             {load(keys), load(keys + 1)}, row);
+            const Range tiles =
+                key_tiles<d>(p, {load(rows + k), load(rows + k + 1)}, {load(keys), load(keys + 1)}, row);
             count += tiles.end - tiles.begin;
         }
         return count;

@@ -290,8 +290,9 @@ __global__ void __launch_bounds__(threads, 1)
     __syncthreads();  // the mbarriers are set up, and what the mask has written is complete
     tiles.complete(shared.mask);
     // This block takes `total` of the tiles of all heads, from number `begin` on.
-    const int part = number % parts, begin = Order::before(p, own, tiles, part, parts);
-    const int total = Order::before(p, own, tiles, part + 1, parts) - begin;
+    const int count = tiles.count(own), part = number % parts;
+    const int begin = Order::before(p, own, tiles, count, part, parts);
+    const int total = Order::before(p, own, tiles, count, part + 1, parts) - begin;
     const int group = uniform(threadIdx.x / 128);
     auto visit = tiles.visit(own, begin);
     if (group == 0) {
@@ -319,7 +320,8 @@ __global__ void __launch_bounds__(threads, 1)
             if (sends && total > 0) send_dQ<T, d, Order>(shared, p, own, sent);
         } else {
 #pragma unroll 1
-            for (int k = 0; k < total && sends; ++k, visit.next()) send_dQ<T, d, Order>(shared, p, own, visit);
+            for (int k = 0; k < total && sends; ++k, visit.next())
+                send_dQ<T, d, Order>(shared, p, own, visit);
 #pragma unroll 1
             for (int k = 0; k < total && loads; ++k, visit.next())
                 load_queries<d>(shared, p, maps, b, visit, k);

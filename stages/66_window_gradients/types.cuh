@@ -94,11 +94,11 @@ struct AnyOrder {
     __device__ static unsigned number(const Problem&, Shared&) {
         return blockIdx.x;
     }
-    /// Of the tiles that see a block's keys, over all heads: the number of those before a part
+    /// How many of a block's query tiles, `count` over all heads, are before a part
     template <class QueryTiles>
-    __device__ static int before(const Problem&, const KeyTile& own, const QueryTiles& tiles, int part,
+    __device__ static int before(const Problem&, const KeyTile&, const QueryTiles&, int count, int part,
                                  int parts) {
-        return tiles.count(own) * part / parts;
+        return count * part / parts;
     }
     template <int d, class Visit>
     __device__ static void wait_turn(const Problem&, const KeyTile&, const Visit&) {}

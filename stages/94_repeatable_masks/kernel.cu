@@ -1,5 +1,5 @@
-// Stage 94: repeatable masks. The gradients of 79, with dQ added in a fixed order, as in 58: key tiles from the
-// last one that a query tile sees down to the first. The mask says how many come before a block's own.
+// Stage 94: repeatable masks. The gradients of 79, with dQ added in a fixed order, as in 58: key tiles from
+// the last one that a query tile sees down to the first. The mask says how many come before a block's own.
 
 #include "stages/hopper.cuh"
 
