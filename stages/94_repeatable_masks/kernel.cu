@@ -21,7 +21,7 @@ using namespace ladder;
 #include "stages/66_window_gradients/dropout.cuh"
 #include "stages/66_window_gradients/ranges.cuh"
 
-#include "stages/66_window_gradients/fixed_order.cuh"
+#include "stages/94_repeatable_masks/fixed_order.cuh"
 
 template <class Score>
 using Kept = Types<Ranges<Window>, InDocuments, Score, NoDropout, FixedOrder>;
