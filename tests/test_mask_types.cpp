@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <filesystem>
 #include <iterator>
 #include <regex>
@@ -8,6 +11,7 @@
 #include "harness/base/terminal.h"
 #include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
+#include "harness/time/fastest.h"
 #include "tests/any_stage.h"
 #include "tests/catch.h"
 #include "tests/cli.h"
@@ -84,6 +88,47 @@ TEST_CASE("mask types: column bounds and lists of tiles take all scores, sinks a
     }
     check_on("78", "1,2,1,200,70,256", features);  // rows without keys
     check_on("79", "1,2,1,200,70,128", features);
+}
+
+TEST_CASE("mask types: gradients in a fixed order are right in every order of threads", "[cli]") {
+    if (!available(Backend::checked)) return;
+    // Documents that share query tiles, one without rows, and parts of a key tile in a band and without
+    const std::vector<std::vector<std::string>> problems = {
+        {"--shape", "1,2,1,200,300,64", "--documents", "60x20,0x100,37x100,103x80", "--causal"},
+        {"--shape", "1,1,1,200,200,128", "--documents", "10,10,60,120", "--window", "30,9", "--sms", "2"},
+        {"--shape", "1,6,1,300,400,64", "--window", "90,0", "--dropout", "0.2,5", "--sms", "40"},
+        {"--shape", "1,5,1,400,400,128", "--causal", "--softcap", "20", "--alibi", "drawn", "--sms", "9"}};
+    for (const std::string order : {"forward", "reversed", "shuffled", "delayed"}) {
+        for (const auto& problem : problems) {
+            std::vector<std::string> command{"verify", "94", "--order", order};
+            command.insert(command.end(), problem.begin(), problem.end());
+            const ProcessResult result = lab(command);
+            INFO(fmt::format("{}: {}{}", fmt::join(command, " "), result.out, result.err));
+            CHECK(result.status == 0);
+        }
+    }
+}
+
+TEST_CASE("mask types: where bits must repeat, the default stage of gradients takes masks", "[timing]") {
+    const DefaultStages exact(recorded_times(), [](const Stage& stage) { return stage.repeats_exactly; });
+    const DefaultStages any(recorded_times(), [](const Stage&) { return true; });
+    ProblemLabel problem;
+    problem.shape = {1, 16, 16, 4096, 4096, 128};
+    problem.pass = Pass::backward;
+    const auto of = [&](const Features& features) {
+        problem.features = features;
+        const Stage* stage = exact.find(problem);
+        const Stage* other = any.find(problem);
+        CHECK((other != nullptr && !other->repeats_exactly));
+        return stage == nullptr ? -1 : stage->number;
+    };
+    CHECK(of({}) == 58);
+    CHECK(of({.window = {1023, 0}}) == 94);
+    CHECK(of({.documents = "1000,3096"}) == 94);
+    CHECK(of({.softcap = 30}) == 94);
+    CHECK(of({.window = {1023, 0}, .sinks = "drawn", .dropout = {230, 1}}) == 94);
+    CHECK(of({.columns = "prefix"}) == -1);
+    CHECK(of({.tiles = "quarter"}) == -1);
 }
 
 TEST_CASE("mask types: gradients refuse dropout in packed documents by name", "[cli]") {
