@@ -1,5 +1,6 @@
-// Stage 56: gradients at d = 256 under all that 79 takes. 57's two roles ask the questions of 66's kernel:
-// the warpgroup that computes P asks the mask and the score, and hands over P times the score's derivative.
+// Stage 56: gradients at d = 256 under all that 79 takes, and column bounds. 57's two roles ask the questions
+// of 66's kernel: the warpgroup that computes P asks the mask and the score, and hands over P times the
+// score's derivative.
 
 #include "stages/hopper.cuh"
 
@@ -23,10 +24,14 @@ using namespace ladder;
 #include "stages/66_window_gradients/dropout.cuh"
 #include "stages/66_window_gradients/ranges.cuh"
 
+#include "stages/66_window_gradients/columns.cuh"
+
+/// Column bounds cost a problem without any a few instructions a tile, which takes twice as long as at d =
+/// 128.
 template <class Score>
-using Kept = Types<Ranges<Window>, InDocuments, Score>;
+using Kept = Types<Columns<Window>, InDocuments, Score>;
 template <class Score>
-using Dropped = Types<Ranges<Window>, Dense, Score, Dropout>;
+using Dropped = Types<Columns<Window>, Dense, Score, Dropout>;
 
 /// Starts the kernels of this score. Under dropout the warps that multiply wait for those that draw, so they
 /// have time for ALiBi's additions, whether the problem has slopes or not.
@@ -51,8 +56,8 @@ LADDER_STAGE(backward, Dims, .number = 56, .name = "wide_mask_gradients", .paren
              .place = 71, .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {64, 64, 2}),
              .change = "d = 256: the warpgroup of dV asks the mask, and hands over P times the score's slope",
              .shows_in = "backward-scores", .pass = Pass::backward,
-             .takes = {Feature::window, Feature::documents, Feature::softcap, Feature::alibi, Feature::sinks,
-                       Feature::dropout},
+             .takes = {Feature::window, Feature::columns, Feature::documents, Feature::softcap,
+                       Feature::alibi, Feature::sinks, Feature::dropout},
              .diff_budget = 220,  // with another kernel of a key tile
              .repeats_exactly = false, .workspace_bytes = workspace_bytes<Kept<Scaled>>);
 
