@@ -52,7 +52,8 @@ TEST_CASE(
     "[cli]") {
     if (!available(Backend::checked)) return;
     const auto check = [](const std::string& shape, std::vector<std::string> features) {
-        features.insert(features.begin(), {"verify", "79", "--shape", shape});
+        const bool is_wide = shape.ends_with(",256");
+        features.insert(features.begin(), {"verify", is_wide ? "56" : "79", "--shape", shape});
         const ProcessResult result = lab(features);
         INFO(shape << ": " << result.out << result.err);
         CHECK(result.status == 0);
@@ -62,13 +63,16 @@ TEST_CASE(
                                            "drawn",    "--sinks", "drawn",     "--dropout", "0.2,5"};
         check("2,4,2,150,300,64", all);
         check("1,2,1,130,40,128", all);  // rows without keys
+        check("2,4,2,150,300,256", all);
     }
-    check("1,2,1,200,200,128", {"--causal", "--documents", "60,37,0,103", "--alibi", "drawn", "--sinks",
-                                "drawn", "--softcap", "20"});
-    check("1,2,1,130,40,64", {"--causal", "--softcap", "20"});  // rows without keys, and L = -inf
-    // More rows than keys of a document, and fewer: positions are counted from its ends.
-    check("1,2,1,200,200,64",
-          {"--documents", "60x20,37x100,0x0,103x80", "--alibi", "drawn", "--window", "30,9"});
+    for (const std::string d : {"64", "128", "256"}) {
+        check("1,2,1,200,200," + d, {"--causal", "--documents", "60,37,0,103", "--alibi", "drawn", "--sinks",
+                                     "drawn", "--softcap", "20"});
+        check("1,2,1,130,40," + d, {"--causal", "--softcap", "20"});  // rows without keys, and L = -inf
+        // More rows than keys of a document, and fewer: positions are counted from its ends.
+        check("1,2,1,200,200," + d,
+              {"--documents", "60x20,37x100,0x0,103x80", "--alibi", "drawn", "--window", "30,9"});
+    }
 }
 
 TEST_CASE("mask types: gradients refuse dropout in packed documents by name", "[cli]") {

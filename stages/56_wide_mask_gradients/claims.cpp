@@ -21,15 +21,23 @@ bool sees(const Counted& p, const reference::Document& own, int row, int key) {
 void claim(Claims& c) {
     const Counted& p = c.p;
     const Features& f = p.features;
-    if (f == Features()) return claim_two_roles(c);
+    // Gaps of column bounds are found, written and read once a block, though there are none, and are read for
+    // each tile: by the thread that copies, by those of dK, and twice by those of dV.
+    constexpr Count gaps = 32 * (1 + 3 * 128), in_search = 2 * 5 * 4;
+    const Count blocks_kv = p.B() * Count(p.shape.Hkv) * p.Tc();
+    if (f == Features()) {
+        return claim_two_roles(c, (tiles_of(visits(p, tile, tile)) + blocks_kv) * gaps,
+                               blocks_kv * in_search);
+    }
     const bool packed = !f.documents.empty(), has_sinks = !f.sinks.empty();
     const reference::Document sequence{0, p.shape.Nq, 0, p.shape.Nk};
     const auto documents = packed ? documents_of({.shape = p.shape, .features = f}) : std::vector{sequence};
     constexpr int keys = tile, rows = tile;
-    Count key_tiles = 0, boxes = 0, visited = 0, masked = 0;
+    Count key_tiles = 0, boxes = 0, by_threads = 0, visited = 0, masked = 0;
     for (const reference::Document& own : documents) {
         for (int first_key = own.first_key; first_key < own.end_key; first_key += keys) {
-            key_tiles += 1, boxes += first_key + keys <= own.end_key || own.end_key == p.shape.Nk;
+            const bool box = first_key + keys <= own.end_key || own.end_key == p.shape.Nk;
+            key_tiles += 1, boxes += box, by_threads += box ? 0 : own.end_key - first_key;
             for (int first = 0; first < p.shape.Nq; first += rows) {  // of the sequence
                 bool some = false, all = first_key + keys <= own.end_key;
                 for (int row = first; row < std::min(first + rows, p.shape.Nq); ++row) {
@@ -45,7 +53,8 @@ void claim(Claims& c) {
         }
     }
     const Count heads_kv = p.B() * Count(p.shape.Hkv), d = p.d(), padded = p.Tr() * tile;
-    key_tiles *= heads_kv, boxes *= heads_kv, visited *= p.heads(), masked *= p.heads();
+    key_tiles *= heads_kv, boxes *= heads_kv, by_threads *= heads_kv, visited *= p.heads(),
+        masked *= p.heads();
     c.is("launches", 3 + has_sinks);
     c.is("blocks", p.heads() * padded * d / 8 / 256 * 3 / 2 + (has_sinks ? p.H() : 0) +
                        heads_kv * (packed ? p.Nk() / tile + documents.size() : p.Tc()));
@@ -56,10 +65,13 @@ void claim(Claims& c) {
     c.is("atomics", visited * tile * d / 4);
     c.is("bulk_loads", key_tiles * 2 + visited * 4);
     c.is("bulk_stores", boxes * 2);
-    // L and D, and P or its product with the slope out and in. The sum of each warp for a sink.
-    if (f.dropout.empty())
-        c.is("shared_exchange_bytes",
-             visited * (128 * tile * (1 + 2) + 2 * tile * tile * 2) + (has_sinks ? p.H() * (8 + 7) * 4 : 0));
+    // L and D, and P or its product with the slope out and in; rows of dK and dV that no box stores. The sum
+    // of each warp for a sink.
+    if (f.dropout.kept == 256) {
+        const Count of_tile = 128 * tile * (1 + 2) + 2 * tile * tile * 2 + gaps;
+        c.is("shared_exchange_bytes", visited * of_tile + key_tiles * gaps + by_threads * 2 * d * 2 +
+                                          (has_sinks ? p.H() * (8 + 7) * 4 : 0));
+    }
     c.is("named_waits", visited * 384 + key_tiles * 512);
     c.is("registers_moved", key_tiles * (128 * (168 - 24) + 256 * (240 - 168)));
 }

@@ -6,6 +6,10 @@ using namespace ladder::formulas;
 
 namespace {
 
-LADDER_CLAIMS(.claim = claim_two_roles, .cases = backward(cases_of({wide_shapes})), .resident_blocks = 1);
+void claim(Claims& c) {
+    claim_two_roles(c);
+}
+
+LADDER_CLAIMS(.claim = claim, .cases = backward(cases_of({wide_shapes})), .resident_blocks = 1);
 
 }  // namespace
