@@ -1,6 +1,5 @@
-// Stage 56: gradients at d = 256 under all that 79 takes, and column bounds. 57's two roles ask the questions
-// of 66's kernel: the warpgroup that computes P asks the mask and the score, and hands over P times the
-// score's derivative.
+// Stage 56: gradients at d = 256 under all that 79 takes. 57's two roles ask the questions of 66's kernel:
+// the warpgroup that computes P asks the mask and the score, and hands over P times the score's derivative.
 
 #include "stages/hopper.cuh"
 
@@ -15,6 +14,8 @@ using namespace ladder;
 #include "stages/65_hopper_windows/window.cuh"
 #include "stages/66_window_gradients/types.cuh"
 
+#include "stages/65_hopper_windows/any_score.cuh"
+
 #include "stages/66_window_gradients/gradients.cuh"
 #include "stages/66_window_gradients/launch.cuh"
 
@@ -23,15 +24,14 @@ using namespace ladder;
 #include "stages/66_window_gradients/documents.cuh"
 #include "stages/66_window_gradients/dropout.cuh"
 #include "stages/66_window_gradients/ranges.cuh"
+#include "stages/66_window_gradients/tiles.cuh"
 
 #include "stages/66_window_gradients/columns.cuh"
 
-/// Column bounds cost a problem without any a few instructions a tile, which takes twice as long as at d =
-/// 128.
 template <class Score>
-using Kept = Types<Columns<Window>, InDocuments, Score>;
+using Kept = Types<Ranges<Window>, InDocuments, Score>;
 template <class Score>
-using Dropped = Types<Columns<Window>, Dense, Score, Dropout>;
+using Dropped = Types<Ranges<Window>, Dense, Score, Dropout>;
 
 /// Starts the kernels of this score. Under dropout the warps that multiply wait for those that draw, so they
 /// have time for ALiBi's additions, whether the problem has slopes or not.
@@ -46,9 +46,22 @@ void launch_with(const Problem& p) {
     }
 }
 
+/// Starts the kernels of a mask whose scores are chosen at run time.
+template <class T, int d, class Mask>
+void launch_under(const Problem& p) {
+    p.dropout.kept < 256 ? launch_gradients<T, d, Types<Mask, Dense, AnyScore, Dropout>>(p)
+                         : launch_gradients<T, d, Types<Mask, Dense, AnyScore>>(p);
+}
+
 template <class T, int d>
 void backward(const Problem& p) {
-    p.softcap > 0 ? launch_with<T, d, Softcap>(p) : launch_with<T, d, Scaled>(p);
+    if (p.tiles.heads > 0) {
+        launch_under<T, d, Tiles>(p);
+    } else if (p.columns.count > 0) {
+        launch_under<T, d, Columns<Window>>(p);
+    } else {
+        p.softcap > 0 ? launch_with<T, d, Softcap>(p) : launch_with<T, d, Scaled>(p);
+    }
 }
 
 using Dims = HeadDims<256>;
@@ -56,9 +69,9 @@ LADDER_STAGE(backward, Dims, .number = 56, .name = "wide_mask_gradients", .paren
              .place = 71, .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {64, 64, 2}),
              .change = "d = 256: the warpgroup of dV asks the mask, and hands over P times the score's slope",
              .shows_in = "backward-scores", .pass = Pass::backward,
-             .takes = {Feature::window, Feature::columns, Feature::documents, Feature::softcap,
-                       Feature::alibi, Feature::sinks, Feature::dropout},
+             .takes = {Feature::window, Feature::columns, Feature::documents, Feature::tiles,
+                       Feature::softcap, Feature::alibi, Feature::sinks, Feature::dropout},
              .diff_budget = 220,  // with another kernel of a key tile
-             .repeats_exactly = false, .workspace_bytes = workspace_bytes<Kept<Scaled>>);
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes<Types<Tiles>>);
 
 }  // namespace

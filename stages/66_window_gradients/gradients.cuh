@@ -353,7 +353,9 @@ __global__ void __launch_bounds__(threads, 1)
             for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
             const auto kept = Dropout::template read<Br>(shared.kept[slot], m, threadIdx.x - 128);
             if (m == 0) wgmma_wait<1>(S);
-            exponentiate<T, Br>(score, masked[n], columns, kept, m, L, S, P);
+            choose(score, [&](const auto& chosen) {
+                exponentiate<T, Br>(chosen, masked[n], columns, kept, m, L, S, P);
+            });
             wgmma_fence();
             add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
             if (m == 0) wgmma_wait<1>(dP);

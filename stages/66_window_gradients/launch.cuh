@@ -83,7 +83,7 @@ void launch_gradients(const Problem& p) {
     launch(prepare<T, d, typename Types::Dropout>, dim3(ceil_div(rows, row_threads / (d / 8)), p.H, p.B),
            row_threads, 0, p);
     if (p.dsinks != nullptr) launch(sum_sinks<d>, dim3(p.H), row_threads, row_threads / 8, p);
-    const auto lists = Mask::template find_lists<Br>(p, order.Tc, workspace);
+    const auto lists = Mask::template find_lists<Br, Bc>(p, order.Tc, workspace);
     using Kernel = KeyTileKernel<T, d, Types>;
     launch(Kernel::of_parts(order.parts), dim3(order.Tc * order.heads * order.parts), threads,
            Kernel::shared_bytes, p, maps, order, lists);

@@ -45,7 +45,7 @@ struct NoLists {
     using Lists = Nothing;
     using Shared = Nothing;
     static std::size_t lists_bytes(const Shape&, int) { return 0; }
-    template <int Br>
+    template <int Br, int Bc>
     static Lists find_lists(const Problem&, int, std::byte*) {
         return {};
     }
@@ -62,6 +62,12 @@ struct Scaled {
     __device__ float before_mask(float s, float L) const { return s * scale - L; }
     __device__ float after_mask(float x, float, int) const { return x; }  // the exponent, of its value c
 };
+
+/// Calls act(score) for what the score is in this problem: itself, or what any_score.cuh chooses.
+template <class Score, class Act>
+__device__ void choose(const Score& score, const Act& act) {
+    act(score);
+}
 
 /// Dropout: which elements of P count, and by what their sum is less
 struct NoDropout {

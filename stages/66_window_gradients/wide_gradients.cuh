@@ -120,7 +120,9 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
             for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][8 * c + 2 * t]);
             const auto kept = Dropout::template read<Br>(shared.kept[slot], 0, threadIdx.x % 128);
-            exponentiate<T, Br>(score, masked, columns, kept, 0, L, S, P);
+            choose(score, [&](const auto& chosen) {
+                exponentiate<T, Br>(chosen, masked, columns, kept, 0, L, S, P);
+            });
 #pragma unroll
             for (int c = 0; c < Br / 2; c += 8) {  // S is P times the slope, without dropout
                 store(reinterpret_cast<uint4*>(shared.P[c / 8][threadIdx.x % 128]),
