@@ -21,13 +21,10 @@ bool sees(const Counted& p, const reference::Document& own, int row, int key) {
 void claim(Claims& c) {
     const Counted& p = c.p;
     const Features& f = p.features;
-    // Gaps of column bounds are found, written and read once a block, though there are none, and are read for
-    // each tile: by the thread that copies, by those of dK, and twice by those of dV.
-    constexpr Count gaps = 32 * (1 + 3 * 128), in_search = 2 * 5 * 4;
-    const Count blocks_kv = p.B() * Count(p.shape.Hkv) * p.Tc();
     if (f == Features()) {
-        return claim_two_roles(c, (tiles_of(visits(p, tile, tile)) + blocks_kv) * gaps,
-                               blocks_kv * in_search);
+        // Lists of tiles have room for all query tiles of a group, and one more.
+        const Count lists = p.B() * Count(p.shape.Hkv) * p.Tc(), most = p.group() * p.Tr() + 1;
+        return claim_two_roles(c, lists * most * 16 + (lists + 3) / 4 * 16);
     }
     const bool packed = !f.documents.empty(), has_sinks = !f.sinks.empty();
     const reference::Document sequence{0, p.shape.Nq, 0, p.shape.Nk};
@@ -68,9 +65,9 @@ void claim(Claims& c) {
     // L and D, and P or its product with the slope out and in; rows of dK and dV that no box stores. The sum
     // of each warp for a sink.
     if (f.dropout.kept == 256) {
-        const Count of_tile = 128 * tile * (1 + 2) + 2 * tile * tile * 2 + gaps;
-        c.is("shared_exchange_bytes", visited * of_tile + key_tiles * gaps + by_threads * 2 * d * 2 +
-                                          (has_sinks ? p.H() * (8 + 7) * 4 : 0));
+        const Count of_tile = 128 * tile * (1 + 2) + 2 * tile * tile * 2;
+        c.is("shared_exchange_bytes",
+             visited * of_tile + by_threads * 2 * d * 2 + (has_sinks ? p.H() * (8 + 7) * 4 : 0));
     }
     c.is("named_waits", visited * 384 + key_tiles * 512);
     c.is("registers_moved", key_tiles * (128 * (168 - 24) + 256 * (240 - 168)));

@@ -6,8 +6,8 @@
 
 namespace ladder::formulas {
 
-/// `exchange` and `shuffles`: of 56, in addition
-inline void claim_two_roles(Claims& c, Count exchange = 0, Count shuffles = 0) {
+/// `lists`: bytes of the workspace that 56 has in addition
+inline void claim_two_roles(Claims& c, Count lists = 0) {
     const Counted& p = c.p;
     constexpr Count threads = 256;  // that multiply
     const Count d = p.d(), key_blocks = p.B() * Count(p.shape.Hkv) * p.Tc();
@@ -15,7 +15,7 @@ inline void claim_two_roles(Claims& c, Count exchange = 0, Count shuffles = 0) {
     const Count tiles = tiles_of(blocks), padded = p.Tr() * tile;
     const Count prepare_blocks = p.heads() * padded * d / 8 / 256;
     // dQ, L and D in fp32, for whole tiles
-    c.is("workspace_bytes", p.heads() * padded * (d + 2) * 4);
+    c.is("workspace_bytes", p.heads() * padded * (d + 2) * 4 + lists);
     c.is("launches", 3);
     c.is("blocks", prepare_blocks + key_blocks + prepare_blocks / 2);
     c.is("tiles", tiles);
@@ -39,7 +39,7 @@ inline void claim_two_roles(Claims& c, Count exchange = 0, Count shuffles = 0) {
     c.is("shared_tile_bytes", bulk_bytes + stmatrix * 32 * 16);
     // L by the warpgroup of dV, two rows at a time, and D by that of dK, for keys g and again for g + 8; P
     // out and in, in 16 bits
-    c.is("shared_exchange_bytes", tiles * (128 * tile * (1 + 2) + 2 * tile * tile * 2) + exchange);
+    c.is("shared_exchange_bytes", tiles * (128 * tile * (1 + 2) + 2 * tile * tile * 2));
     c.is("global_load_bytes", p.rows() * (2 * d * 2 + 4) + 2 * p.B() * Count(p.shape.Hkv) * p.Nk() * d * 2 +
                                   sum(blocks, [](auto& v) { return v.tiles * v.queries; }) * 2 * d * 2 +
                                   tiles * tile * 2 * 4 + p.heads() * ((p.Nq() + 15) / 16) * 16 * d * 4);
@@ -55,7 +55,7 @@ inline void claim_two_roles(Claims& c, Count exchange = 0, Count shuffles = 0) {
     c.is("named_waits", tiles * (threads / 2 + threads) + key_blocks * 2 * threads);
     c.is("registers_moved", key_blocks * (128 * (168 - 24) + threads * (240 - 168)));
     // D of a row by 32 lanes; uniform() of each warp, and of each that multiplies for a tile
-    c.is("shuffles", prepare_blocks * 8 * 5 + key_blocks * 12 + tiles * 8 + shuffles);
+    c.is("shuffles", prepare_blocks * 8 * 5 + key_blocks * 12 + tiles * 8);
 }
 
 }  // namespace ladder::formulas
