@@ -90,7 +90,7 @@ TEST_CASE("a part and a place in it follow from the pages and the number, or are
 }
 
 TEST_CASE("diff: a kernel is one text with what it includes of a stage's folder", "[diff]") {
-    const Stage &ring = test::named("ring"), &zigzag = test::named("zigzag");
+    const Stage &ring = test::named("ring"), &zigzag = test::named("zigzag_ring");
     const std::string header = "stages/" + ring.folder() + "/partial_attention.cuh",
                       line = "#include \"" + header + "\"\n";
     const std::string own = read_file(ring.source), included = read_file(source_folder() / header);

@@ -1326,7 +1326,7 @@ def zigzag_chunks(f):
            "has nothing and rank 3 four squares. On the right every rank has two squares in each step from 1 on.")
 
 
-@figure("87-overlap", "Two steps of a rank, without and with overlap")
+@figure("86-overlap", "Two steps of a rank, without and with overlap")
 def overlapped_messages(f):
     left, unit = 78, 28.5
 
@@ -1334,8 +1334,8 @@ def overlapped_messages(f):
         f.text(0, y + 17, words, size=SMALL)
 
     for y, title, kernels, messages in (
-            (14, "86: messages after kernels", (0, 4.5, 9), (3, 7.5)),
-            (120, "87: messages during kernels", (0, 3, 6), (0, 3))):
+            (14, "messages after kernels", (0, 4.5, 9), (3, 7.5)),
+            (120, "86: messages during kernels", (0, 3, 6), (0, 3))):
         f.text(0, y, title, bold=True)
         lane(y + 12, "kernels")
         lane(y + 44, "messages")

@@ -1,5 +1,6 @@
-// Stage 86: zigzag. The sequence is cut into 2 P chunks, and rank r holds two of them, r and 2 P - 1 - r: an
-// early and a late one. Under a causal mask all ranks then have the same work in each step.
+// Stage 86: zigzag ring. The sequence is cut into 2 P chunks, and rank r holds two of them, r and 2 P - 1 -
+// r: an early and a late one. Under a causal mask all ranks then have the same work in each step. The keys of
+// the next step travel during this step's kernel.
 
 #include "stages/hopper.cuh"
 #include "stages/ring.h"
@@ -29,6 +30,13 @@ void forward(const Problem& p) {
         Problem step = p;
         step.workspace = slots + 4 * slot_bytes(p);
         step.K = K, step.V = V, step.Nk = keys(source), step.causal = p.causal && source == rank;
+        const int next = keys((source - 1 + P) % P);
+        char* slot = slots + t % 2 * 2 * slot_bytes(p);
+        const std::size_t bytes = part_bytes(p, keys(source)), next_bytes = part_bytes(p, next);
+        if (t + 1 < P) {  // the slot was read in the step before
+            ring()->start({Message{K.data, bytes, slot, next_bytes},
+                           Message{V.data, bytes, slot + slot_bytes(p), next_bytes}});
+        }
         int first_row = 0;
         if (p.causal && source < rank) step.Nk = early(source);  // the late keys come after all rows
         if (p.causal && source > rank) {                         // and all keys after the early rows
@@ -40,11 +48,6 @@ void forward(const Problem& p) {
         float* sum = static_cast<float*>(p.workspace) + std::int64_t{first_row} * d;
         attend<T, d>(step, {sum, p.Nq, t == 0, final_rows});
         if (t + 1 == P) break;
-        const int next = keys((source - 1 + P) % P);
-        char* slot = slots + t % 2 * 2 * slot_bytes(p);
-        const std::size_t bytes = part_bytes(p, keys(source)), next_bytes = part_bytes(p, next);
-        ring()->start({Message{K.data, bytes, slot, next_bytes},
-                       Message{V.data, bytes, slot + slot_bytes(p), next_bytes}});
         ring()->wait();
         K = in_one_piece(slot, p, next), V = in_one_piece(slot + slot_bytes(p), p, next);
     }
@@ -59,11 +62,11 @@ std::size_t counter_bytes(const Shape&, int) {
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 86, .name = "zigzag", .parent = 85,
+LADDER_STAGE(forward, Dims, .number = 86, .name = "zigzag_ring", .parent = 85, .formerly = "87_overlap",
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
-             .change = "rank r holds chunks r and 2P-1-r: equal work under a causal mask", .shows_in = "long",
-             .takes = {Feature::ranks}, .rounds_large_scores = true, .chunks = 2,
+             .change = "ranks hold an early and a late chunk: equal work; messages travel during kernels",
+             .shows_in = "long", .takes = {Feature::ranks}, .rounds_large_scores = true, .chunks = 2,
              .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Each rank has an early and a late chunk: under a causal mask all have the same work in each step. What is
-// sent stays.
+// Each rank has an early and a late chunk: under a causal mask all have the same work in each step. As many
+// bytes are sent as by the parent, all of them during kernels.
 #include "../85_ring/claims.h"
 
 using namespace ladder;
@@ -12,7 +12,8 @@ void claim(Claims& c) {
     const RankPlan plan(p, 2), parents(p, 1);
     claim_plan(c, plan);
     if (p.features.ranks == 1) return c.only_moves({});
-    c.is("exposed_bytes", plan.sent_bytes());
+    c.parent_is("exposed_bytes", parents.sent_bytes());
+    c.is("exposed_bytes", 0);
     c.parent_is("busiest_products", parents.sum_of_busiest(product_columns));
     // Where chunks are whole tiles, no step has a rank that others wait for.
     const int chunk = 2 * p.features.ranks * std::max(hopper_Bc(p), 64);
