@@ -478,8 +478,13 @@ def test_jax_has_features_too(packed, requests):
     here = lambda x: jax.numpy.asarray(x, device=jax.devices("cpu")[0])
     O = flash_ladder.attention(*map(here, packed), cu_seqlens_q=here(np.array(ROWS, np.int32)), cu_seqlens_k=KEYS)
     assert (np.asarray(O) == flash_ladder.attention(*packed, cu_seqlens_q=ROWS, cu_seqlens_k=KEYS)).all()
-    O = flash_ladder.attention(*map(here, packed), alibi_slopes=here(SLOPES[0]), sinks=here(SINKS), softcap=2.0)
-    assert (np.asarray(O) == flash_ladder.attention(*packed, alibi_slopes=SLOPES[0], sinks=SINKS, softcap=2.0)).all()
+    scores = dict(alibi_slopes=SLOPES[0], sinks=SINKS, softcap=2.0)
+    O, L = flash_ladder.attention(*packed, **scores, return_lse=True)
+    arrays, made = (*packed, O, L, O), {name: here(x) if name != "softcap" else x for name, x in scores.items()}
+    assert (np.asarray(flash_ladder.attention(*map(here, packed), **made)) == O).all()
+    dsinks = flash_ladder.attention_backward(*map(here, arrays), **made)[3]
+    assert isinstance(dsinks, jax.Array) and dsinks.dtype == np.float32
+    assert (np.asarray(dsinks) == flash_ladder.attention_backward(*arrays, **scores)[3]).all()
     seen = visible(70, 90, True, (9, -1))
     tiles = flash_ladder.tile_lists(here(seen))
     assert all(isinstance(x, jax.Array) for x in tiles[1:])
