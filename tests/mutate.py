@@ -5,7 +5,8 @@
     mutate.py coverage BUILD [STAGES]     which ways conditions go and how often loops run in these cases
 
 One source holds all mutants of a kernel: it is compiled once, and a file names the one that runs. Each is one edit
-that its place allows, such as `a < b` -> `a < MUTANT(7) + b`, which is a <= b where 7 is active.
+that its place allows, such as `a < b` -> `a < MUTANT(7) + b`, which is a <= b where 7 is active. A file that several
+stages include is mutated with the first of them.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import mutation  # noqa: E402
 from kernel_text import KEYWORDS, Edits, Kernel, mutant_in  # noqa: E402
 from markdown import table  # noqa: E402
 from recording import machine_and_commit  # noqa: E402
-from whole_kernel import kernel_text  # noqa: E402
+from whole_kernel import INCLUDE, file_text, kernel_text  # noqa: E402
 
 SILENT = {"note_tile", "note_rows", "note_lane_sums", "static_assert"}  # what they say is for people
 MANY = {"constant", "sign", "factor"}
@@ -36,9 +37,23 @@ class Failed(Exception):
     """Why a stage's mutants could not be run."""
 
 
+def inherited(kernel):
+    """Where a kernel's text has files that its parent's has, too, as (begin, end): their mutants are the parent's."""
+    text, whole = kernel.read_text(encoding="utf-8"), kernel_text(kernel)
+    parent = re.search(r"\.parent = (\d+)", text)
+    kernels = kernel.resolve().parents[1].glob(f"{int(parent[1]):02}_*/kernel.cu") if parent else ()
+    theirs = {name for other in kernels for name in INCLUDE.findall(other.read_text(encoding="utf-8"))}
+    parts = [file_text(kernel, name) for name in INCLUDE.findall(text) if name in theirs]
+    return [(whole.index(part), whole.index(part) + len(part)) for part in parts]
+
+
 class Mutants:
-    def __init__(self, kernel, without=()):
+    def __init__(self, kernel, inherited=(), without=()):
         self.k, self.edits, self.list, self.without = kernel, Edits(), [], set(without)
+        self.inherited = inherited
+
+    def is_inherited(self, token):
+        return any(begin <= self.k.tokens[token].at < end for begin, end in self.inherited)
 
     def number(self, kind, place, what):
         """The next mutant's number, or None if it is known not to compile."""
@@ -53,7 +68,7 @@ class Mutants:
         skipped = set()
         for first, end in k.statements():
             words = k.tokens[first:end]
-            if words[0].text in SILENT:
+            if words[0].text in SILENT or self.is_inherited(first):
                 skipped.update(range(first, end))
                 continue
             if words[0].text in ("static_assert", "constexpr") or [w.text for w in words[:2]] == ["static", "constexpr"]:
@@ -74,7 +89,7 @@ class Mutants:
                 self.edits.put(k.tokens[first].at, f"{{ if (!MUTANT({n})) ", -50)
                 self.edits.put(k.tokens[end - 1].end, " }", 90)
         for at in range(len(k.tokens)):
-            if k.in_body[at] and at not in skipped and not k.template[at]:
+            if k.in_body[at] and at not in skipped and not k.template[at] and not self.is_inherited(at):
                 self.token(at)
 
     def token(self, at):
@@ -262,7 +277,7 @@ def write_counting(kernel, out):
 
 
 def write_mutants(kernel, out, without):
-    mutants = Mutants(Kernel(kernel_text(kernel)), without)
+    mutants = Mutants(Kernel(kernel_text(kernel)), inherited(kernel), without)
     mutants.find()
     out.mkdir(parents=True, exist_ok=True)
     text = mutant_in(out / "active") + OTHERS + mutants.edits.apply(mutants.k.source)

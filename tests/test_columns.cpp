@@ -40,7 +40,7 @@ TEST_CASE("columns: bounds have the form that a problem says, and visible scores
                 const Columns columns = make_problem(c, {}).columns;
                 CHECK(make_columns(c).size() ==
                       std::size_t(c.shape.B) * columns.heads * c.shape.Nk * columns.count);
-                CHECK(columns.count == (pattern.two_intervals ? 4 : causal ? 1 : 2));
+                CHECK(columns.count == (causal ? pattern.causal_count : pattern.count));
                 CHECK(c.shape.H % columns.heads == 0);
                 double scores = 0;
                 for (int head = 0; head < 8; ++head) {

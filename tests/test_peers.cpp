@@ -295,6 +295,34 @@ TEST_CASE("peers.py has masks for FlashAttention-4, which it compiles", "[timing
     CHECK(peers.prepare(c, names) == Names{"is not timed with tiles", no_compiler});
 }
 
+TEST_CASE("peers.py times softcap, ALiBi and sinks where a library has them", "[timing][peers]") {
+    if (!has_python()) return;  // tests/python/test_peers.py has the scores
+    Peers peers = python_peers("", with_packages);
+    Case c = small_options().cases[0].problem;
+    const Names names{"FlashAttention-2", "FlashAttention-3", "FlashAttention-3-FP8", "FlashAttention-4",
+                      "flex"};
+    c.features.softcap = 30;
+    CHECK(peers.prepare(c, names) == Names{"is not timed with softcap", "", "", "", ""});
+    CHECK(peers.time("FlashAttention-3") == 2 * 0.75);  // more keys than rows: as a cache
+    CHECK(peers.time("FlashAttention-3-FP8") == 2 * 0.625);
+    CHECK(peers.time("FlashAttention-4") == 2 * 1.25);
+    CHECK(peers.time("flex") == 1.75);
+    peers.release();
+    c.features.sinks = "drawn";
+    const Names of_these{"cuDNN", "FlashAttention-3", "FlashAttention-4"};
+    CHECK(peers.prepare(c, of_these) ==
+          Names{"is not timed with sinks and softcap", "is not timed with sinks", ""});
+    peers.release();
+    c.features.alibi = "geometric";
+    CHECK(peers.prepare(c, of_these) == Names{"is not timed with alibi and sinks and softcap",
+                                              "is not timed with alibi and sinks",
+                                              "No module named 'cutlass'"});
+    peers.release();
+    c.pass = Pass::backward;  // with two heads over one
+    CHECK(peers.prepare(c, {"FlashAttention-4"}) == Names{"passes other heads to a score_mod in gradients of "
+                                                          "grouped heads, so ALiBi's slopes would be wrong"});
+}
+
 TEST_CASE("peers.py times caches: lengths, pages and a shared prefix", "[timing][peers]") {
     if (!has_python()) return;
     Peers peers = python_peers("", with_packages);

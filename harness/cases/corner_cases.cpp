@@ -108,6 +108,7 @@ std::vector<Case> large_sizes(const Stage& stage) {
         add({1, 12, 1, 700, 40, d}, true);           // packed rows that a rounded reciprocal misplaces
         add({1, 1, 1, 1, 150 * Bc, d}, false, 148);  // a part of the keys for each multiprocessor
         add({2, 75, 75, 1, Bc + 1, d}, false, 170);  // heads for each
+        add({1, 2, 2, 1, 40 * Bc, d}, false, 5);  // three parts, the last by a block that then begins others
     } else {
         add({1, 6, 3, 65, 129, d}, true, 148);
         add({3, 3, 3, 65, 129, d}, true);  // a last section of fewer heads; lists of tiles make no sections

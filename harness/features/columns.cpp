@@ -122,18 +122,18 @@ class Pattern {
 
 const std::vector<ColumnPattern>& column_patterns() {
     static const std::vector<ColumnPattern> patterns{
-        {"documents", "documents packed in one sequence: a row sees its own", false, MaskOf::all_heads},
+        {"documents", "documents packed in one sequence: a row sees its own", 2, 1, MaskOf::all_heads},
         {"prefix", "documents whose first quarter is seen by all of their rows, the rest up to the diagonal",
-         false, MaskOf::all_heads},
-        {"shared_question", "a question and four answers, which see the question and themselves", false,
+         2, 1, MaskOf::all_heads},
+        {"shared_question", "a question and four answers, which see the question and themselves", 2, 1,
          MaskOf::all_heads},
         {"global_window",
-         "a window of 1/16 of the keys on both sides; the first 1/64 see and are seen by all", true,
+         "a window of 1/16 of the keys on both sides; the first 1/64 see and are seen by all", 4, 4,
          MaskOf::all_heads},
-        {"eviction", "each key is dropped at a row of its own, drawn", false, MaskOf::all_heads},
-        {"query_heads", "runs of keys with any bounds, of each query head its own", true,
+        {"eviction", "each key is dropped at a row of its own, drawn", 2, 1, MaskOf::all_heads},
+        {"query_heads", "runs of keys with any bounds, of each query head its own", 4, 2,
          MaskOf::query_heads},
-        {"random", "runs of keys with any bounds, of each key/value head its own", true, MaskOf::key_heads},
+        {"random", "runs of keys with any bounds, of each key/value head its own", 4, 4, MaskOf::key_heads},
     };
     return patterns;
 }
@@ -149,7 +149,7 @@ std::vector<int> make_columns(const Case& c) {
     for (int head = 0; head < c.shape.B * heads; ++head) {
         for (const FourBounds& b : Pattern(c, pattern.mask_of == MaskOf::all_heads ? 0 : head).draw()) {
             all.push_back(b.LTS);
-            if (count == 2) all.push_back(b.UTE);
+            if (count == 2) all.push_back(c.causal ? b.LTE : b.UTE);
             if (count == 4) all.insert(all.end(), {b.LTE, b.UTS, b.UTE});
         }
     }
@@ -165,7 +165,8 @@ std::vector<reference::HiddenRows> hidden_rows(const Case& c, int b, int h) {
     const int* own = all.data() + std::size_t(b * heads + h / (c.shape.H / heads)) * c.shape.Nk * count;
     for (int key = 0; key < c.shape.Nk; ++key, own += count) {
         if (count == 1) hidden.push_back({{own[0], 0}, {Nq, 0}});
-        if (count == 2) hidden.push_back({{own[0], 0}, {Nq, own[1]}});
+        if (count == 2 && c.causal) hidden.push_back({{own[0], 0}, {own[1], 0}});
+        if (count == 2 && !c.causal) hidden.push_back({{own[0], 0}, {Nq, own[1]}});
         if (count == 4) hidden.push_back({{own[0], own[2]}, {own[1], own[3]}});
     }
     return hidden;

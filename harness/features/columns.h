@@ -17,13 +17,14 @@ namespace ladder {
 struct ColumnPattern {
     const char* name;         ///< "documents"
     const char* description;  ///< one line
-    bool two_intervals;       ///< a key takes all four bounds
+    int count;                ///< of the bounds of a key: 2 or 4
+    int causal_count;         ///< the same under a causal mask: 1, 2 or 4
     MaskOf mask_of;           ///< the heads with bounds of their own
 
     /// The heads that have bounds.
     int heads(const Shape& shape) const { return heads_with_masks(mask_of, shape); }
     /// The bounds that a key has.
-    int bounds(const Case& c) const { return two_intervals ? 4 : c.causal ? 1 : 2; }
+    int bounds(const Case& c) const { return c.causal ? causal_count : count; }
 };
 const std::vector<ColumnPattern>& column_patterns();
 

@@ -129,8 +129,9 @@ class Peers:
             warnings.simplefilter("always")
             try:
                 with torch.set_grad_enabled(self.backward), only(name):
-                    if not lists.keys() <= LISTS.get(name, set()):
-                        raise ValueError("is not timed with " + " and ".join(key.replace("_", " ") for key in lists))
+                    others = [key.replace("_", " ") for key in lists if key not in LISTS.get(name, set())]
+                    if others:
+                        raise ValueError("is not timed with " + " and ".join(others))
                     call = MAKERS.get(name, chosen)(*self.inputs, causal, window, **lists)
                     call = gradients_of(call, self.inputs) if self.backward else call
                     self.calls[name] = self.captured(call), call  # which holds what the graph reads
@@ -181,7 +182,9 @@ def only(name):
 # the right of its own, None for all. It returns a call without arguments. flex and FlashAttention-4 take tiles and column
 # bounds, too: for each key LTS, LTE, UTS and UTE, query rows that do not see it. flex and FlashAttention take documents, by
 # where their rows begin, and then their keys. FlashAttention and FlashInfer take requests with so many keys each, in pages
-# of so many, of which the first ones may be the same for all: the prefix.
+# of so many, of which the first ones may be the same for all: the prefix. FlashAttention takes a softcap; flex and
+# FlashAttention-4 also take ALiBi's slopes, one for each head, or for each head of each batch entry, and sinks, one for each
+# head.
 
 
 def chosen(query, key, value, causal, window, dropout=0.0):
@@ -206,9 +209,16 @@ def dense_mask(tiles, rows, keys):
     return seen.transpose(1, 2).reshape(kinds.shape[0] * 64, -1)[:rows, :keys].contiguous()
 
 
-def flex(query, key, value, causal, window, columns=None, documents=None, tiles=None):
-    """flex_attention as torch.compile makes it: one Triton kernel for these sizes, which takes seconds."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+def slopes_of(alibi, entries, heads):
+    """ALiBi's slopes by batch entry and head."""
+    return reals(alibi).reshape(-1, heads).expand(entries, heads).contiguous()
+
+
+def flex(query, key, value, causal, window, columns=None, documents=None, tiles=None, softcap=None, alibi=None, sinks=None):
+    """flex_attention as torch.compile makes it: one Triton kernel for these sizes, which takes seconds. It has no sinks, so
+    what they leave of O is computed from its L, within the same compiled call."""
+    library = importlib.import_module("torch.nn.attention.flex_attention")
+    create_block_mask, flex_attention = library.create_block_mask, library.flex_attention
     config = importlib.import_module("torch._functorch.config")  # which nothing else may have loaded
     config.donated_buffer = False  # gradients are computed again and again of one graph
     torch._dynamo.reset()  # after a few sizes it would compile no more, and run PyTorch's unfused form instead
@@ -224,8 +234,11 @@ def flex(query, key, value, causal, window, columns=None, documents=None, tiles=
                           for bounds, n in ((row_bounds, rows), (key_bounds, keys)))
         shift = (key_bounds - row_bounds)[1:][of_row]  # the last row of a document is at its last key
 
+    def distance_of(row, key):
+        return row + (shift[row] if documents else keys - rows) - key
+
     def sees(batch, head, row, key):
-        distance = row + (shift[row] if documents else keys - rows) - key
+        distance = distance_of(row, key)
         seen = of_row[row] == of_key[key] if documents else key >= 0
         if left is not None:
             seen = seen & (distance <= left)
@@ -241,9 +254,26 @@ def flex(query, key, value, causal, window, columns=None, documents=None, tiles=
         options = {"BLOCK_M": 64, "BLOCK_N": 64}
     elif columns or documents or (left, right) != (None, None):
         mask = create_block_mask(sees, None, None, rows, keys, device="cuda")
-    compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
-    gqa = query.shape[1] != key.shape[1]
-    return lambda: compiled(query, key, value, block_mask=mask, enable_gqa=gqa, kernel_options=options)
+    slopes = slopes_of(alibi, *query.shape[:2]) if alibi else None
+
+    def changed(score, batch, head, row, key):
+        if softcap:
+            score = softcap * torch.tanh(score / softcap)
+        return score - slopes[batch, head] * distance_of(row, key).abs() if alibi else score
+
+    attention = flex_attention
+    if sinks:
+        of_heads = reals(sinks)[:, None]
+        auxiliary = hasattr(library, "AuxRequest")  # from PyTorch 2.9 on
+        with_L = {"return_aux": library.AuxRequest(lse=True)} if auxiliary else {"return_lse": True}
+
+        def attention(query, key, value, **options):
+            O, L = flex_attention(query, key, value, **options, **with_L)
+            kept = torch.sigmoid((L.lse if auxiliary else L) - of_heads)
+            return (O * kept[..., None]).to(O.dtype)
+    compiled = torch.compile(attention, fullgraph=True, dynamic=False)
+    gqa, score_mod = query.shape[1] != key.shape[1], changed if softcap or alibi else None
+    return lambda: compiled(query, key, value, score_mod=score_mod, block_mask=mask, enable_gqa=gqa, kernel_options=options)
 
 
 def pool_of(keys, page_size):
@@ -262,6 +292,10 @@ def block_table(batch, columns, shared):
 
 def integers(values):
     return torch.tensor(values, dtype=torch.int32, device="cuda")
+
+
+def reals(values):
+    return torch.tensor(values, dtype=torch.float32, device="cuda")
 
 
 def between(row, UTE, LTS, UTS=0, LTE=1 << 30):
@@ -287,16 +321,16 @@ def in_blocks(query, key, causal, window, columns=None, tiles=None):
         return (utils.scalar_to_ssa(tensors[0][row[0], key[0] >> 5], cutlass.Int32) >> (key & 31) & 1) != 0
 
     def in_columns(batch, head, row, key, lengths, tensors):
-        return between(row, *[utils.scalar_to_ssa(bound[key[0]], cutlass.Int32) for bound in tensors])
+        return between(row, *[utils.scalar_to_ssa(bound[key[0]], cutlass.Int32) for bound in tensors[:bounds]])
     if tiles:
         seen = dense_mask(tiles, -(-rows // 64) * 64, -(-keys // 64) * 64)
         tensors = [(seen.reshape(len(seen), -1, 32).int() << integers(range(32))).sum(2).int()]
     else:
         LTS, LTE, UTS, UTE = integers(columns).T.contiguous()
-        two = bool((LTE >= rows).all() and (UTS <= 0).all())  # bounds suffice
-        if window != (None, None) or causal and not two:
+        bounds = 2 if (LTE >= rows).all() and (UTS <= 0).all() else 4
+        if window != (None, None) or causal and bounds == 4:
             raise ValueError("is timed with four column bounds, or with two and a causal mask")
-        tensors = [UTE.maximum(integers(range(rows - keys, rows))) if causal else UTE, LTS, UTS, LTE][:2 if two else 4]
+        tensors = [UTE.maximum(integers(range(rows - keys, rows))) if causal else UTE, LTS, UTS, LTE][:bounds]
         seen = between(torch.arange(rows, device="cuda")[:, None], *tensors)
     blocks = {side: [*block_lists(seen, side, side)] for side in (64, 128)}
     side = 64 if sum(blocks[64][::2]).sum() < 3 * sum(blocks[128][::2]).sum() else 128  # 0.8 times as fast
@@ -306,7 +340,29 @@ def in_blocks(query, key, causal, window, columns=None, tiles=None):
             "block_sparse_tensors_bwd": lists(*block_lists(seen.T, *size[::-1]), block_size=size)}
 
 
-def flash_attention(name, query, key, value, causal, window, documents=None, lengths=None, page_size=None, prefix=0, **mask):
+def with_slopes(query, key, slopes, softcap, tensors):
+    """FlashAttention-4's options for ALiBi: what its kernels call for each score, with a softcap if there is one, and for
+    each gradient of a score. They read the slopes, which come after the tensors that a mask reads."""
+    if query.requires_grad and query.shape[1] != key.shape[1]:
+        raise ValueError("passes other heads to a score_mod in gradients of grouped heads, so ALiBi's slopes would be wrong")
+    cute, cutlass, utils = (importlib.import_module(name) for name in ("cutlass.cute", "cutlass", "flash_attn.cute.utils"))
+
+    def score_mod(score, batch, head, q_idx, kv_idx, seqlen_info, aux_tensors):
+        shift = utils.scalar_to_ssa(seqlen_info.seqlen_k - seqlen_info.seqlen_q, cutlass.Int32)
+        distance = (q_idx + shift - kv_idx).to(cutlass.Float32)
+        slope = utils.scalar_to_ssa(aux_tensors[-1][batch[0], head[0]], cutlass.Float32)
+        if cutlass.const_expr(softcap is not None):
+            score = softcap * cute.math.tanh(score / softcap, fastmath=True)  # as its own softcap is computed
+        return score - slope * cute.math.absf(distance)
+
+    def score_mod_bwd(gradient, score, batch, head, q_idx, kv_idx, seqlen_info, aux_tensors):
+        return gradient
+    return {"score_mod": cute.jit(score_mod), "aux_tensors": [*tensors, slopes],
+            "score_mod_bwd": utils.create_softcap_scoremod_bwd(softcap) if softcap else cute.jit(score_mod_bwd)}
+
+
+def flash_attention(name, query, key, value, causal, window, documents=None, lengths=None, page_size=None, prefix=0,
+                    softcap=None, alibi=None, sinks=None, **mask):
     """The FlashAttention project's own, of tensors (B, N, heads, d); of documents (N, heads, d). FlashAttention-4 is
     compiled, which takes seconds. FlashAttention-3 has another call for more keys than query rows, a cache: it splits
     them where blocks are few. Both take lengths and pages, here in a random order; a prefix that requests share is in
@@ -342,6 +398,14 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
         options["window_size"] = tuple(all_keys if side is None else side for side in window)
     if mask:
         options, causal = in_blocks(query, key, causal, window, **mask), False
+    if alibi:
+        entries = len(documents) // 2 - 1 if documents else batch  # its kernels take each document for one
+        slopes = slopes_of(alibi, entries, query.shape[1])
+        options |= with_slopes(query, key, slopes, softcap, options.get("aux_tensors", []))
+    elif softcap:
+        options["softcap"] = softcap
+    if sinks:
+        options["learnable_sink"] = reals(sinks)
 
     def call():
         output = attention(*tensors, causal=causal, **options)
@@ -398,9 +462,10 @@ def flash_infer(query, key, value, causal, window, lengths=None, page_size=None,
 
 
 # What else than a causal mask and a window a peer is timed with
-LISTS = {"flex": {"columns", "documents", "tiles"}, "FlashAttention-2": {"dropout"}, "cuDNN": {"dropout"},
-         "FlashAttention-3": {"documents", "lengths", "page_size", "prefix"},
-         "FlashAttention-4": {"columns", "documents", "lengths", "page_size", "prefix", "tiles"},
+LISTS = {"flex": {"alibi", "columns", "documents", "sinks", "softcap", "tiles"},
+         "FlashAttention-2": {"dropout"}, "cuDNN": {"dropout"},
+         "FlashAttention-3": {"documents", "lengths", "page_size", "prefix", "softcap"}, "FlashAttention-3-FP8": {"softcap"},
+         "FlashAttention-4": {"alibi", "columns", "documents", "lengths", "page_size", "prefix", "sinks", "softcap", "tiles"},
          "FlashInfer": {"lengths", "page_size", "prefix"}}
 MAKERS = {"flex": flex, "FlashInfer": flash_infer,
           **{name: partial(flash_attention, name) for name in PACKAGES if name.startswith("FlashAttention")}}

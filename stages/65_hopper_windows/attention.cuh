@@ -278,6 +278,7 @@ __global__ void __launch_bounds__(Sizes<d, Types>::threads, 1)
                     float& s = S[Bc / 2 / pieces * n + c];
                     s = score_of.exponent(s, m[row_of(c)], c);
                 }
+                score_of.template correct<Bc / 2 / pieces>(&S[Bc / 2 / pieces * n]);
             }
 #pragma unroll
             for (int n = 0; n < pieces; ++n) {

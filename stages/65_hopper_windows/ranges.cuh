@@ -1,8 +1,9 @@
 // A mask under which each row sees a range of keys, neither bound of which decreases from one row to the
 // next. So first and last rows decide for all in between.
 
-/// Rule::keys_of(p, row) gives the keys that a row sees.
-template <class Rule>
+/// Rule::keys_of(p, row) gives the keys that a row sees. Their tiles are visited from the first to the last,
+/// or from the last to the first.
+template <class Rule, bool from_last = false>
 struct Ranges {
     static constexpr int most_groups = 3;       // warpgroups that multiply at d = 64
     static constexpr int lanes = 1;             // of the producer, that look for key tiles
@@ -39,7 +40,7 @@ struct Ranges {
     __device__ static void for_each_visit(const Problem& p, TileIndex tile, int, Act act) {
         const Range all = key_tiles<Tile::Bc>(p, tile.tile * Tile::Br, Tile::Br);
 #pragma unroll 1
-        for (int j = all.begin; j < all.end; ++j) act(Visit<Tile>{j});
+        for (int j = all.begin; j < all.end; ++j) act(Visit<Tile>{from_last ? all.mirrored(j) : j});
     }
 
     /// To warpgroup g: the key tiles of its own rows and of the block's, and the keys that all its rows see.
@@ -51,23 +52,26 @@ struct Ranges {
             const int first_row = tile.tile * Tile::Br + 64 * g;
             own = key_tiles<Tile::Bc>(p, first_row, 64);
             all = key_tiles<Tile::Bc>(p, tile.tile * Tile::Br, Tile::Br);
+            if (from_last) own = {all.mirrored(own.end - 1), all.mirrored(own.begin - 1)};
             by_all = {Rule::keys_of(p, min(p.Nq, first_row + 64) - 1).begin, Rule::keys_of(p, first_row).end};
         }
         __device__ void read(const Words<Tile>&, int) {}
         __device__ void prefetch(const Problem&, int) {}
-        __device__ int first_key(int j, int n) const { return j * Tile::Bc + n * 64; }
+        __device__ int first_key(int j, int n = 0) const {
+            return (from_last ? all.mirrored(j) : j) * Tile::Bc + 64 * n;
+        }
         __device__ bool is_partial(int j, int) const {
-            return j * Tile::Bc < by_all.begin || (j + 1) * Tile::Bc > by_all.end;
+            return first_key(j) < by_all.begin || first_key(j) + Tile::Bc > by_all.end;
         }
         /// Exponents become -inf where rows `row` and `row` + 8 do not see the key.
         template <int n>
         __device__ void hide(const Problem& p, const Words<Tile>&, int row, int j, int, float (&S)[n]) const {
-            const int first_key = j * Tile::Bc + threadIdx.x % 4 * 2;
+            const int lane_key = first_key(j) + threadIdx.x % 4 * 2;
             Range keys[2];  // of this lane's columns
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 keys[r] = Rule::keys_of(p, row + 8 * r);
-                keys[r] = {keys[r].begin - first_key, keys[r].end - first_key};
+                keys[r] = {keys[r].begin - lane_key, keys[r].end - lane_key};
             }
 #pragma unroll
             for (int c = 0; c < n; ++c) {

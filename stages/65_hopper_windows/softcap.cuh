@@ -8,6 +8,8 @@ struct Softcap {
         : before(divide(p.scale, p.softcap)), after(p.softcap * log2_e) {}
     __device__ void move_to(const Problem&, int, int) {}
     __device__ float exponent(float s, float m, int) const { return fast_tanh(s * before) * after - m; }
+    template <int n>
+    __device__ void correct(float*) const {}
 
     // The backward pass keeps the tanh until the scores are masked: its slope is 1 - tanh^2.
     static constexpr bool has_slope = true;

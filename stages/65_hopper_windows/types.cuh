@@ -24,6 +24,8 @@ struct Scaled {
     __device__ Scaled(const Problem& p, int, int) : scale(p.scale * log2_e) {}
     __device__ void move_to(const Problem&, int, int) {}  // a lane's first row, and its first key
     __device__ float exponent(float s, float m, int) const { return s * scale - m; }  // of its value c
+    template <int n>
+    __device__ void correct(float*) const {}  // the lane's exponents of a piece, where that takes a branch
 };
 
 /// A sink: what a row's sum has in addition at its end. Returns the factor of O.

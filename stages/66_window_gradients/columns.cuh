@@ -101,9 +101,13 @@ struct Columns : NoLists {
                 return rows.holds(n) && !hidden[0].holds(n) && !hidden[1].holds(n);
             }
         };
-        __device__ Seeing column(const Problem& p, const KeyTile& own, const Queries& queries, Nothing, int,
-                                 int key, int row) const {
-            Seeing all = {range.column(p, own, {queries.head, row}, {}, 0, key, row), {}};
+        __device__ OfKeys<Seeing> columns(const Problem& p, const KeyTile& own, const Queries& queries,
+                                          Nothing, int key, int row) const {
+            return {column(p, own, queries, key, row), column(p, own, queries, key + 8, row)};
+        }
+        __device__ Seeing column(const Problem& p, const KeyTile& own, const Queries& queries, int key,
+                                 int row) const {
+            Seeing all = {range.column(p, own, key, row), {}};
             for (int k = 0; k < 2; ++k) {
                 const Range hidden = hidden_rows(p, own.batch, queries.head, key, k);
                 all.hidden[k] = {hidden.begin - row, hidden.end - row};

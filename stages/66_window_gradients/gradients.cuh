@@ -179,18 +179,18 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
 /// where masked, and rounds what dropout keeps. Lanes hold keys g and g + 8 of their warp's 16. `column`
 /// gives the rows that see one of the two, counted from the lane's first row. S becomes P times the score's
 /// slope, in fp32.
-template <class T, int Br, class Score, class Column, class Kept>
-__device__ void exponentiate(const Score& score, bool masked, const Column& column, const Kept& kept, int m,
+template <class T, int Br, class Score, class Columns, class Kept>
+__device__ void exponentiate(const Score& score, bool masked, const Columns& columns, const Kept& kept, int m,
                              const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
     const int first = 32 * m, end = first + 32;
     const auto L_of = [&](int c) { return c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y; };
 #pragma unroll
     for (int c = first; c < end; ++c) S[c] = score.before_mask(S[c], L_of(c));
     if (masked) {
-        const decltype(column(0)) seeing[2] = {column(0), column(1)};
+        const auto seeing = columns();
 #pragma unroll
         for (int c = first; c < end; ++c) {
-            if (!seeing[row_of(c)].holds(column_of(c - first))) S[c] = -inf;
+            if (!seeing.of[row_of(c)].holds(column_of(c - first))) S[c] = -inf;
         }
     }
 #pragma unroll
@@ -345,9 +345,7 @@ __global__ void __launch_bounds__(threads, 1)
         for (int m = 0; m < Br / 64; ++m) {  // 64 queries at a time
             const int n = 64 * m / rows, row = queries[n].row + 64 * m % rows;
             const auto fetched = tiles.fetch(p, queries[n], masked[n], G, row, first_key + 16 * warp);
-            const auto column = [&](int r) {
-                return tiles.column(p, own, queries[n], fetched, r, key + 8 * r, row + 2 * t);
-            };
+            const auto columns = [&] { return tiles.columns(p, own, queries[n], fetched, key, row + 2 * t); };
             Score score(p, b, queries[n].head);
             score.move_to_keys((key - own.keys.end) - (row + 2 * t - own.rows.end));
             float2 L[8];
@@ -355,7 +353,7 @@ __global__ void __launch_bounds__(threads, 1)
             for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
             const auto kept = Dropout::template read<Br>(shared.kept[slot], m);
             if (m == 0) wgmma_wait<1>(S);
-            exponentiate<T, Br>(score, masked[n], column, kept, m, L, S, P);
+            exponentiate<T, Br>(score, masked[n], columns, kept, m, L, S, P);
             wgmma_fence();
             add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
             if (m == 0) wgmma_wait<1>(dP);

@@ -49,9 +49,12 @@ struct Ranges : NoLists {
                    min(p.Nq, queries.row + Br) > by_first.end;
         }
         __device__ Nothing fetch(const Problem&, const Queries&, bool, int, int, int) const { return {}; }
-        /// The rows that see a key, counted from this one
-        __device__ Range column(const Problem& p, const KeyTile& own, const Queries&, Nothing, int, int key,
-                                int row) const {
+        /// The rows that see this key and the eighth after it, counted from this row
+        __device__ OfKeys<Range> columns(const Problem& p, const KeyTile& own, const Queries&, Nothing,
+                                         int key, int row) const {
+            return {column(p, own, key, row), column(p, own, key + 8, row)};
+        }
+        __device__ Range column(const Problem& p, const KeyTile& own, int key, int row) const {
             const Range seeing = rows_of(p, own, key);
             return {seeing.begin - row, key < own.keys.end ? seeing.end - row : 0};
         }

@@ -122,30 +122,31 @@ struct Tiles {
         __device__ bool partial(const Problem&, const KeyTile&, const Queries& queries, int G) const {
             return queries.kind[G] != QueryTile::full;
         }
-        /// Which of 64 rows see keys g and g + 8 of this warp's 16, as Seeing reads them. A lane looks up two
-        /// rows; the others need these.
+        /// Which of this warp's 16 keys two rows see that the lane looks up, 16 bits each: the other lanes
+        /// need them. `columns` waits for them, when S is complete.
         __device__ std::uint32_t fetch(const Problem& p, const Queries& queries, bool masked, int G, int row,
                                        int first_key) const {
-            const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-            std::uint32_t keys = 0, seen = 0;
-            if (!masked) return 0;
+            std::uint32_t keys = 0;
 #pragma unroll
-            for (int r = 0; r < 2; ++r) {
-                keys |= visible_keys(p, queries.kind[G], row + 2 * lane + r, first_key) << 16 * r;
+            for (int r = 0; r < 2 && masked; ++r) {
+                const int own_row = row + threadIdx.x % 32 * 2 + r;
+                keys |= visible_keys(p, queries.kind[G], own_row, first_key) << 16 * r;
             }
-#pragma unroll
-            for (int n = 0; n < 8; ++n) seen |= (__shfl_sync(~0u, keys, 4 * n + t) >> g & 0x01010101) << n;
-            return seen;
+            return keys;
         }
 
-        /// A byte for rows 8 n, and one for rows 8 n + 1, for n = 0 to 7
+        /// A byte for rows 8 n, and from bit 16 on one for rows 8 n + 1, for n = 0 to 7
         struct Seeing {
             std::uint32_t rows;
             __device__ bool holds(int n) const { return rows >> (n % 8 * 16 + n / 8) & 1; }
         };
-        __device__ Seeing column(const Problem&, const KeyTile&, const Queries&, std::uint32_t fetched, int r,
-                                 int, int) const {
-            return {fetched >> 8 * r};
+        __device__ OfKeys<Seeing> columns(const Problem&, const KeyTile&, const Queries&, std::uint32_t keys,
+                                          int, int) const {
+            const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+            std::uint32_t seen = 0;  // of key g, and in the upper byte of each half of key g + 8
+#pragma unroll
+            for (int n = 0; n < 8; ++n) seen |= (__shfl_sync(~0u, keys, 4 * n + t) >> g & 0x01010101) << n;
+            return {{{seen}, {seen >> 8}}};
         }
     };
 };

@@ -13,6 +13,12 @@ struct KeyTile {
     Range rows, keys;
 };
 
+/// Something of each of a lane's two keys
+template <class X>
+struct OfKeys {
+    X of[2];
+};
+
 /// What a type that needs no more of something gives for it
 struct Nothing {};
 

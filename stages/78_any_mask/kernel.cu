@@ -23,8 +23,10 @@ using namespace ladder;
 
 #include "stages/65_hopper_windows/attention.cuh"
 
-template <class Score, class Drop = NoDropout>
-using Any = Types<Ranges<Window>, Document, Score, Sinks, Drop>;
+/// Under ALiBi a row's largest exponents are those of keys near it. With the last key tile first, m seldom
+/// rises after it.
+template <class Score, class Drop = NoDropout, bool from_last = false>
+using Any = Types<Ranges<Window, from_last>, Document, Score, Sinks, Drop>;
 
 /// Starts the kernel of this score. Under dropout the warps that multiply wait for those that draw, so they
 /// have time for ALiBi's additions, whether the problem has slopes or not.
@@ -33,7 +35,7 @@ void launch_with(const Problem& p) {
     if (p.dropout.kept < 256) {
         launch_attention<T, d, Any<Alibi<Score>, Dropout>>(p, p.workspace);
     } else if (p.alibi_slopes != nullptr) {
-        launch_attention<T, d, Any<Alibi<Score>>>(p, p.workspace);
+        launch_attention<T, d, Any<Alibi<Score>, NoDropout, true>>(p, p.workspace);
     } else {
         launch_attention<T, d, Any<Score>>(p, p.workspace);
     }

@@ -182,12 +182,15 @@ class Integers(list):
     def tolist(self):
         return list(self)
 
+    def expand(self, *_):
+        return self
+
     def contiguous(self):
         return self
 
 
 def tensor(values, dtype, device):
-    assert dtype == int32 and device == "cuda"
+    assert dtype in (int32, float32) and device == "cuda"
     return Integers(values)
 
 
@@ -216,10 +219,10 @@ def scaled_dot_product_attention(query, key, value, is_causal, enable_gqa=False)
     return attention_of(query, 1.5)
 
 
-def flex_attention(query, key, value, block_mask, enable_gqa, kernel_options):
+def flex_attention(query, key, value, score_mod, block_mask, enable_gqa, kernel_options):
     assert key.shape == value.shape and enable_gqa == (query.shape[1] != key.shape[1]) and kernel_options == {}
     assert block_mask is None or block_mask == (query.shape[2], key.shape[2])
-    return attention_of(query, 1.5)
+    return attention_of(query, 1.5 if score_mod is None else 1.75)
 
 
 def create_block_mask(visible, batches, heads, rows, keys, device):

@@ -1,5 +1,6 @@
-"""What harness/time/peers.py gives FlashAttention-4 for a mask: blocks, and a function of partial ones. Both are put together
-here, on a CPU, in place of its kernels."""
+"""What harness/time/peers.py gives FlashAttention-4 for a mask: blocks, and a function of partial ones; and for softcap, ALiBi
+and sinks: options, and functions of scores. They are put together here, on a CPU, in place of its kernels. flex_attention
+itself runs on the CPU, not compiled."""
 
 import os
 import subprocess
@@ -16,10 +17,12 @@ from collections import namedtuple
 import torch
 from torch.overrides import TorchFunctionMode
 
-torch.cuda.is_available = lambda: True
+available, torch.cuda.is_available = torch.cuda.is_available, lambda: True
 spec = importlib.util.spec_from_file_location("peers", sys.argv[1])
 peers = importlib.util.module_from_spec(spec)
+sys.modules["peers"] = peers  # dynamo imports what it traces by its name
 spec.loader.exec_module(peers)
+torch.cuda.is_available = available
 peers.FOUND["FlashAttention-4"] = "flash-attn-4", "4"
 
 class OnCpu(TorchFunctionMode):
@@ -57,12 +60,19 @@ def flash_attn_func(q, k, v, causal, mask_mod, aux_tensors, block_sparse_tensors
     sizes.append((block_sparse_tensors.block_size, block_sparse_tensors_bwd.block_size))
     return q, None
 
-cute = types.SimpleNamespace(jit=lambda function: function)
+def create_softcap_scoremod_bwd(softcap):
+    return lambda gradient, score, *_, **__: gradient * (1 - torch.tanh(score / softcap) ** 2)
+
+cute = types.SimpleNamespace(jit=lambda function: function, math=types.SimpleNamespace(
+    absf=torch.abs, tanh=lambda x, fastmath: torch.tanh(x)))
+cutlass = types.SimpleNamespace(Int32=torch.int32, Float32=torch.float32, const_expr=lambda value: value)
 sys.modules |= {
-    "cutlass": types.SimpleNamespace(Int32=torch.int32), "cutlass.cute": cute,
+    "cutlass": cutlass, "cutlass.cute": cute,
     "flash_attn.cute": types.SimpleNamespace(flash_attn_func=flash_attn_func),
     "flash_attn.cute.block_sparsity": types.SimpleNamespace(BlockSparseTensorsTorch=Lists),
-    "flash_attn.cute.utils": types.SimpleNamespace(scalar_to_ssa=lambda value, dtype: value[None])}
+    "flash_attn.cute.utils": types.SimpleNamespace(
+        scalar_to_ssa=lambda value, dtype: torch.as_tensor(value, dtype=dtype)[None],
+        create_softcap_scoremod_bwd=create_softcap_scoremod_bwd)}
 
 def run(rows, keys, d, causal, want, **mask):
     got.clear(), sizes.clear()
@@ -116,10 +126,144 @@ for rows, keys, d, kinds_of, side in ((256, 384, 128, [-1, -1, 0, 0, 0, -2], 128
     assert (run(rows, keys, d, False, want[:rows, :keys], tiles={"kinds": kinds, "bits": bits})
             == ((side, side), (side if d > 64 else 128, 128)))
 """
+SCORES = """
+torch.manual_seed(1)
+compile = torch.compile  # which flex_attention calls, too
+torch.compile = lambda function, **options: compile(function, **options) if "backend" in options else function
+library = peers.importlib.import_module("torch.nn.attention.flex_attention")
+
+def scores_of(Q, K):
+    return Q @ K.repeat_interleave(Q.shape[1] // K.shape[1], 1).transpose(2, 3) / Q.shape[3] ** 0.5
+
+def output_of(scores, V, causal, window, sinks=None):
+    rows, keys = scores.shape[2:]
+    after = torch.arange(keys) - torch.arange(rows)[:, None] - (keys - rows)
+    left, right = window[0], 0 if causal else window[1]
+    hidden = torch.zeros(rows, keys, dtype=torch.bool)
+    hidden |= after < -left if left is not None else hidden
+    hidden |= after > right if right is not None else hidden
+    scores = scores.masked_fill(hidden, -torch.inf)
+    if sinks is not None:
+        column = torch.as_tensor(sinks, dtype=scores.dtype)[:, None, None].expand(*scores.shape[:3], 1)
+        scores = torch.cat([scores, column], 3)
+    return scores.softmax(3)[..., :keys] @ V.repeat_interleave(scores.shape[1] // V.shape[1], 1)
+
+def expected(Q, K, V, causal, window, softcap=None, alibi=None, sinks=None):
+    (B, H, rows, _), keys = Q.shape, K.shape[2]
+    scores = scores_of(Q, K)
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    for b in range(B if alibi else 0):
+        for h in range(H):
+            for i in range(rows):
+                distances = [abs(i + keys - rows - j) for j in range(keys)]
+                slope = alibi[b * H + h] if len(alibi) == B * H else alibi[h]
+                scores[b, h, i] -= slope * torch.tensor(distances)
+    return output_of(scores, V, causal, window, sinks)
+
+def flash_attn_func(q, k, v, causal, window_size=(None, None), softcap=0.0, score_mod=None, score_mod_bwd=None,
+                    aux_tensors=None, learnable_sink=None, mask_mod=None, block_sparse_tensors=None,
+                    block_sparse_tensors_bwd=None):
+    assert learnable_sink is None or learnable_sink.shape == (q.shape[2],) and learnable_sink.dtype == torch.float32
+    assert not (softcap and score_mod) and (score_mod is None) == (score_mod_bwd is None)
+    scores = scores_of(q.transpose(1, 2), k.transpose(1, 2))
+    B, H, rows, keys = scores.shape
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    at = {"q_idx": torch.arange(rows, dtype=torch.int32)[:, None], "kv_idx": torch.arange(keys, dtype=torch.int32)[None],
+          "seqlen_info": types.SimpleNamespace(seqlen_q=rows, seqlen_k=keys), "aux_tensors": aux_tensors}
+    for b in range(B if score_mod else 0):
+        for h in range(H):
+            before = scores[b, h].detach().requires_grad_()
+            heads = torch.tensor([b]), torch.tensor([h])
+            changed = score_mod(before, *heads, **at)
+            gradient = torch.randn_like(changed)
+            wanted, = torch.autograd.grad(changed, before, gradient)
+            assert torch.allclose(score_mod_bwd(gradient, before, *heads, **at), wanted, atol=1e-5)
+            scores[b, h] = changed.detach()
+    if mask_mod:
+        seen = mask_mod(None, None, at["q_idx"][None], at["kv_idx"][None], None, aux_tensors)[0]
+        scores = scores.masked_fill(~seen, -torch.inf)
+    return output_of(scores, v.transpose(1, 2), causal, window_size, learnable_sink).transpose(1, 2), None
+
+sys.modules["flash_attn.cute"].flash_attn_func = flash_attn_func
+SLOPES, OF_ENTRIES, SINKS = [0.5, 0.0, 1.0, 0.25], [0.5, 0.0, 1.0, 0.25, 0.125, 0.75, 0.0, 2.0], [-3.0, 0.5, 2.0, 40.0]
+CASES = [({"softcap": 1.5}, True, (None, None)), ({"alibi": SLOPES}, True, (None, None)), ({"alibi": SLOPES}, False, (9, 4)),
+         ({"alibi": OF_ENTRIES}, False, (None, None)), ({"sinks": SINKS}, True, (None, None)),
+         ({"sinks": SINKS, "softcap": 0.5}, True, (7, None)),
+         ({"softcap": 1.5, "alibi": OF_ENTRIES, "sinks": SINKS}, True, (None, None))]
+
+def check(name, features, causal, window, gradients=False):
+    B, H, Hkv, rows, keys, d = 2, 4, 2, 19, 29, 16
+    inputs = [torch.randn(B, heads, n, d, requires_grad=gradients) for heads, n in ((H, rows), (Hkv, keys), (Hkv, keys))]
+    with OnCpu():
+        call = peers.MAKERS[name](*inputs, causal, window, **features)
+    got = [call() if name == "flex" else call().transpose(1, 2)]
+    want = [expected(*inputs, causal, window, **features)]
+    if gradients:
+        direction = torch.randn_like(want[0])
+        got += torch.autograd.grad(got[0], inputs, direction)
+        want += torch.autograd.grad(want[0], inputs, direction)
+    plain = expected(*inputs, causal, window)
+    assert not torch.allclose(want[0], plain, atol=1e-2), "the features change nothing"
+    assert all(torch.allclose(a, b, atol=2e-5) for a, b in zip(got, want, strict=True)), (name, features)
+
+def check_documents(name, in_heads):  # which have distances of their own
+    inputs, features = [torch.randn(1, 2, n, 16) for n in (20, 30, 30)], {"alibi": [0.5, 0.25], "sinks": [1.0, 2.0]}
+    with OnCpu():
+        call = peers.MAKERS[name](*inputs, True, (None, None), documents=[0, 8, 20, 0, 10, 30], **features)
+    parts = [[x[:, :, a:b] for x, a, b in zip(inputs, begins, ends)] for begins, ends in (
+        ((0, 0, 0), (8, 10, 10)), ((8, 10, 10), (20, 30, 30)))]
+    want = torch.cat([expected(*part, True, (None, None), **features) for part in parts], 2)
+    assert torch.allclose(in_heads(call()), want, atol=1e-5)
+
+"""
+OF_FLASH = """
+for features, causal, window in CASES:
+    check("FlashAttention-4", features, causal, window)
+inputs = [torch.randn(1, 2, n, 16) for n in (40, 60, 60)]  # a mask's tensors, and then the slopes
+bounds = [[40, 40, 0, max(0, k - 25)] for k in range(60)]
+with OnCpu():
+    call = peers.MAKERS["FlashAttention-4"](*inputs, True, (None, None), columns=bounds, alibi=[0.5, 0.1], softcap=2.0)
+seen = (torch.arange(40)[:, None] >= torch.tensor([b[3] for b in bounds])) & (torch.arange(60) <= torch.arange(40)[:, None] + 20)
+slopes, distances = torch.tensor([0.5, 0.1]), (torch.arange(40)[:, None] + 20 - torch.arange(60)).abs()
+scores = 2 * torch.tanh(scores_of(*inputs[:2]) / 2) - slopes[:, None, None] * distances
+want = scores.masked_fill(~seen, -torch.inf).softmax(3) @ inputs[2]
+assert torch.allclose(call().transpose(1, 2), want, atol=1e-5)
+try:
+    check("FlashAttention-4", {"alibi": SLOPES}, True, (None, None), gradients=True)
+    assert False
+except ValueError as why:
+    assert "ALiBi's slopes would be wrong" in str(why)
+
+def flash_attn_varlen_func(q, k, v, causal, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, aux_tensors, **options):
+    assert aux_tensors[0].shape == (len(cu_seqlens_q) - 1, q.shape[1])
+    O = [flash_attn_func(q[None, a:b], k[None, c:e], v[None, c:e], causal, aux_tensors=[aux_tensors[0][i:]], **options)[0]
+         for i, (a, b, c, e) in enumerate(zip(cu_seqlens_q, cu_seqlens_q[1:], cu_seqlens_k, cu_seqlens_k[1:]))]
+    return torch.cat(O, 1)[0], None
+sys.modules["flash_attn.cute"].flash_attn_varlen_func = flash_attn_varlen_func
+check_documents("FlashAttention-4", lambda output: output.transpose(0, 1)[None])
+"""
+OF_FLEX = """
+for features, causal, window in CASES:
+    check("flex", features, causal, window, gradients=True)
+if not hasattr(library, "AuxRequest"):  # as PyTorch 2.9 has it
+    library.AuxRequest = namedtuple("AuxRequest", "lse")
+    before = library.flex_attention
+    def flex_attention(*inputs, return_aux=None, **options):
+        if return_aux is None:
+            return before(*inputs, **options)
+        O, L = before(*inputs, **options, return_lse=return_aux.lse)
+        return O, types.SimpleNamespace(lse=L)
+    library.flex_attention = flex_attention
+    check("flex", *CASES[-1], gradients=True)
+check_documents("flex", lambda output: output)
+"""
 
 
-@pytest.mark.parametrize("masks", [COLUMNS, TILES], ids=["columns", "tiles"])
-def test_blocks_and_their_function_are_the_mask(masks):
-    run = subprocess.run([sys.executable, "-c", PEERS_ON_A_CPU + masks, PEERS], capture_output=True, text=True,
+@pytest.mark.parametrize("script", [COLUMNS, TILES, SCORES + OF_FLASH, SCORES + OF_FLEX],
+                         ids=["columns", "tiles", "scores", "flex-scores"])
+def test_what_libraries_are_given_is_the_problem(script):
+    run = subprocess.run([sys.executable, "-c", PEERS_ON_A_CPU + script, PEERS], capture_output=True, text=True,
                          env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
     assert run.returncode == 0, run.stderr
