@@ -301,7 +301,7 @@ Tensor readable(const Tensor& x) {
     return is ? x : x.clone(at::MemoryFormat::Contiguous);
 }
 
-/// dQ, dK and dV, and with sinks dsinks, where they are.
+/// dQ, dK and dV, and with sinks dsinks (H), fp32.
 std::vector<Tensor> attention_backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O,
                                        const Tensor& L, const Tensor& dO, bool causal, at::TensorList arrays,
                                        c10::SymIntArrayRef integers, at::ArrayRef<double> reals, Names names,
