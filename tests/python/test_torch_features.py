@@ -144,7 +144,7 @@ def test_gradients_of_sinks_are_those_of_the_formulas(dtype, d, laid_out, option
         gradients = torch.autograd.grad(call(*inputs), inputs, do)
         assert [(x.shape, x.dtype) for x in gradients] == [(x.shape, x.dtype) for x in inputs]
         for got, right in zip(gradients, expected):
-            assert relative(got.double().cpu(), right.cpu().numpy()) < bound
+            assert relative(got.double().cpu(), right.double().cpu().numpy()) < bound
 
 
 def test_sinks_of_any_kind_get_their_gradient():
