@@ -80,7 +80,8 @@ class OfTodayTest(unittest.TestCase):
 class PeerTestsTest(unittest.TestCase):
     def test_a_sentence_for_each_record(self):
         record = {"kind": "peer-tests", "project": "P", "project_commit": "abcdefgh", "passed": 1200, "failed": 3,
-                  "collected": 20000, "left_out": {"of few": 7, "not drawn": 790, "of many": 18000}, "gpu": "Test GPU",
+                  "collected": 20000, "skipped": 0, "gpu": "Test GPU",
+                  "left_out": {"of few": 7, "not drawn": 790, "of many": 18000},
                   "date": "2026-11-21T07:52:00Z", "commit": "0123456789", "torch": "2.7"}
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(peer_tests.peer_tests(Sources(LAB, Path(folder))), "")
@@ -89,6 +90,11 @@ class PeerTestsTest(unittest.TestCase):
                 "The P project's own tests (at abcdefg) pass with the default stages, 1,200 of 1,203, drawn from 1,993, on "
                 "Test GPU (2026-11-21, commit 0123456, PyTorch 2.7; `tests/peer_tests.sh CHECKOUT`). Of its 20,000 tests, "
                 "the others need what no stage took then: of many (18,000), of few (7).\n"))
+            record.update(skipped=5000, each_alone={"a cache": 60, "packed sequences": 5})
+            (Path(folder) / "x-peer-tests.json").write_text(json.dumps(record))
+            self.assertIn("drawn from 1,993, 65 of these with a call for each document or request, on Test GPU",
+                          said := peer_tests.peer_tests(Sources(LAB, Path(folder))))
+            self.assertIn("Of its 20,000 tests, 5,000 skip themselves, and the others need", said)
 
 
 class ErrorsTest(unittest.TestCase):

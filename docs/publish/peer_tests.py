@@ -10,10 +10,13 @@ def sentence(record):
     reasons = sorted(((count, why) for why, count in record.left_out.items() if why != "not drawn"), reverse=True)
     left_out = ", ".join(f"{why} ({count:,})" for count, why in reasons)
     drawn = f", drawn from {record.passed + record.failed + not_drawn:,}" if not_drawn else ""
+    alone = sum(record.get("each_alone", {}).values())
+    calls = f", {alone:,} of these with a call for each document or request" if alone else ""
+    skipped = f"{record.skipped:,} skip themselves, and " if record.skipped else ""
     return (f"The {record.project} project's own tests (at {record.project_commit[:7]}) pass with the default stages, "
-            f"{record.passed:,} of {record.passed + record.failed:,}{drawn}, on {record.gpu} ({record.date[:10]}, commit "
-            f"{record.commit[:7]}, PyTorch {record.torch}; `tests/peer_tests.sh CHECKOUT`). Of its "
-            f"{record.collected:,} tests, the others need what no stage took then: {left_out}.\n")
+            f"{record.passed:,} of {record.passed + record.failed:,}{drawn}{calls}, on {record.gpu} "
+            f"({record.date[:10]}, commit {record.commit[:7]}, PyTorch {record.torch}; `tests/peer_tests.sh CHECKOUT`). Of its "
+            f"{record.collected:,} tests, {skipped}the others need what no stage took then: {left_out}.\n")
 
 
 @block("peer_tests")

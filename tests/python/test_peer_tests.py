@@ -15,58 +15,71 @@ float16, __version__ = "float16", "2.11"
 class Tensor:
     def __init__(self, *shape): self.shape = shape
     def transpose(self, *_): return self
+    def tolist(self): return [0, 1]
+    def dim(self): return 4
+    def __getitem__(self, _): return self
     def __mul__(self, factor):  # from a share that is kept to one that is not dropped
         assert abs(factor - 212 / 256 / 0.83) < 1e-12
         return self
-    def sum(self): return self
-    def backward(self): pass
 def zeros(*shape, **_): return Tensor(*shape)
+def cat(parts, *_): return parts
 def randint(*_): return types.SimpleNamespace(item=lambda: 1)
 def no_grad(): return lambda function: function
-cuda = types.SimpleNamespace(is_available=lambda: not {blind}, get_device_name=lambda: "a GPU",
-                             get_device_capability=lambda: (9, 0))
+cuda = types.SimpleNamespace(is_available=lambda: not {blind}, get_device_name=lambda: "a GPU", is_initialized=lambda: False)
 """
+# Head dimensions up to 256, gradients of features up to 64, but of dropout not in documents, and exact ones without
 PACKAGE = """
-from types import SimpleNamespace as Stage
-def stages():
-    return [Stage(number=number, computes="backward", repeats_exactly=True, compute_capability=90, head_dims=head_dims)
-            for number, head_dims in ((58, [64, 128]), (59, [256]))]
+from types import SimpleNamespace
+def default_stage(forward, sizes, options, backend, exactly):
+    assert backend == ("cpu" if {blind} else "gpu")
+    if sizes[5] > 256 or not forward and options and (exactly or sizes[5] > 64 or "dropout" in options and "cu_" in options):
+        raise ValueError("no stage")
+    return "exact" if exactly else "fast"
+_core = SimpleNamespace(default_stage=default_stage)
+_arguments = SimpleNamespace(options=lambda causal, window, **others: ["window"] * bool(window) + list(others))
+def stages(): return [SimpleNamespace(head_dims=[64, 128, 256])]
 """
-# Gradients of even head dimensions, by the stage that was asked for
 ATTENTION = """
-def attention(q, k, v, window=None, backward_stage=None, return_lse=False, cu_seqlens_q=None, dropout_p=0, seed=None, **_):
-    if window not in (None, (-1, -1)) and (q.shape[-1] > 32 or dropout_p): raise ValueError("no window")
-    assert (seed is not None) == (dropout_p > 0)
-    if cu_seqlens_q and q.shape[-1] > 32: raise ValueError("no documents")
-    if q.shape[-1] % 2: raise ValueError("no such head dimension")
-    return (q, backward_stage) if return_lse else q
-def decode(q, k_cache, v_cache, **_):
-    if q.shape[-1] % 64: raise ValueError("no such head dimension")
-    return q, 0
+calls = []
+def attention(q, k, v, *, backward_stage, return_lse, **asked):
+    calls.append({name: x for name, x in asked.items() if x and x != (-1, -1)} | {"backward_stage": backward_stage})
+    return q, q
+def decode(q, k_cache, v_cache, **_): return q, 0
 """
 TESTS = """
 import pytest, torch
 from flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 from flash_attn.bert_padding import padding
 from flash_attn.flash_attn_interface import USE_TRITON_ROCM
-@pytest.mark.parametrize("d", [32, 59, 64])
-@pytest.mark.parametrize("local", [False, True])
+from flash_attn.layers.rotary import apply_rotary_emb
+from flash_ladder.torch import calls
+def x(d): return torch.zeros(1, 1, 1, d)
+@pytest.mark.parametrize("d", [32, 59, 160])
+@pytest.mark.parametrize("local, causal", [(False, True), (True, False)])
 @pytest.mark.parametrize("dropout_p", [0.0, 0.17])
-def test_output(d, local, dropout_p):
-    x = torch.zeros(1, 1, 1, d)
-    assert flash_attn_func(x, x, x, dropout_p, None, True, (-1, 1) if local else (-1, -1)) is x
-    if d == 32: pytest.skip("its own condition")
+def test_output(d, local, causal, dropout_p):
+    '''A text first'''
+    if d == 32 and dropout_p > 0:
+        pytest.skip()
+    flash_attn_func(x(d), x(d), x(d), dropout_p, None, causal, (2, 1) if local else (-1, -1))
+    assert calls.pop().get("window") == ((2, 1) if local else None)
     assert d != {wrong}
-def test_varlen(): flash_attn_varlen_func()
-@pytest.mark.parametrize("rotary_fraction", [0.0, 0.5])
-@pytest.mark.parametrize("d", [32, 64])
-def test_kvcache(d, rotary_fraction):
-    x = torch.zeros(1, 1, 1, d)
-    assert flash_attn_with_kvcache(x, x, x) is x
-def test_exact():
-    for d, stage in ((64, 58), (96, 58), (160, 59), (256, 59)):
-        x = torch.zeros(1, 1, 1, d)
-        assert flash_attn_func(x, x, x, deterministic=True, return_attn_probs=True) == (x, stage, None)
+@pytest.mark.parametrize("d", [32, 160])
+@pytest.mark.parametrize("dropout_p", [0.0, 0.17])
+def test_varlen(d, dropout_p):
+    flash_attn_varlen_func(x(d), x(d), x(d), x(2), x(2), 1, 1, dropout_p)
+    assert ("cu_seqlens_q" in calls.pop()) == (d == 32 and dropout_p == 0)
+@pytest.mark.parametrize("has_leftpad, d", [(False, 64), (False, 32)])
+def test_kvcache(d, has_leftpad):
+    if d == 64: assert flash_attn_with_kvcache(x(d), x(d), x(d)) is not None
+def test_num_splits(): pass
+@pytest.mark.parametrize("d, deterministic", [(64, True), (160, True), (160, False)])
+def test_exact(d, deterministic):
+    flash_attn_func(x(d), x(d), x(d), deterministic=deterministic)
+    assert calls.pop()["backward_stage"] == ("exact" if deterministic else None)
+@pytest.mark.parametrize("local", [False, True])
+def test_deterministic_window(local):
+    flash_attn_func(x(64), x(64), x(64), window_size=(2, 1) if local else (-1, -1), deterministic=True)
 """
 
 
@@ -82,14 +95,20 @@ def run(tmp_path):
     def run(*arguments, blind=False, wrong=0):
         write("modules/torch.py", TORCH, blind=blind)
         write("modules/einops.py", "")
-        write("modules/flash_ladder/__init__.py", PACKAGE)
+        write("modules/flash_ladder/__init__.py", PACKAGE, blind=blind)
         write("modules/flash_ladder/torch.py", ATTENTION)
         write("checkout/tests/test_flash_attn.py", TESTS, wrong=wrong)
         write("checkout/flash_attn/bert_padding.py", "padding = 0\n")
+        write("checkout/flash_attn/layers/rotary.py", "apply_rotary_emb = 0\n")
+        write("checkout/flash_attn/ops/triton/rotary.py", "")
         return subprocess.run(["sh", SCRIPT, *arguments], capture_output=True, text=True, cwd=tmp_path,
                               env={**os.environ, "PYTHONPATH": str(tmp_path / "modules"), "LADDER_COMMIT": "abc",
                                    "LADDER_PYTHON": sys.executable, "LADDER_BUILD": str(tmp_path)})
     return run
+
+
+LEFT_OUT = {"gradients of more than a causal mask at head dimension 160": 4,
+            "gradients of more than a causal mask that repeat exactly": 1, "arguments of their extension": 1}
 
 
 def test_what_no_stage_takes_is_left_out_and_counted(run, tmp_path):
@@ -97,25 +116,35 @@ def test_what_no_stage_takes_is_left_out_and_counted(run, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads((tmp_path / "record.json").read_text())
     counts = {name: record[name] for name in ("kind", "commit", "gpu", "collected", "passed", "failed", "skipped")}
-    assert counts == {"kind": "peer-tests", "commit": "abc", "gpu": "a GPU", "collected": 18, "passed": 4, "failed": 0,
-                      "skipped": 3}
-    assert record["left_out"] == {"windows and dropout": 3, "head dimension 59": 3, "rotary embedding": 2,
-                                  "gradients of packed sequences at head dimension 64": 1,
-                                  "gradients of windows at head dimension 64": 1, "a cache of head dimension 32": 1}
-    assert "18 tests collected: 4 passed, 0 failed, 3 skipped" in done.stdout
-    assert "left out:       3 for windows and dropout" in done.stdout
+    assert counts == {"kind": "peer-tests", "commit": "abc", "gpu": "a GPU", "collected": 24, "passed": 16, "failed": 0,
+                      "skipped": 2}
+    assert record["left_out"] == {**LEFT_OUT, "not drawn": 0}
+    assert record["each_alone"] == {"packed sequences": 2, "a cache": 1}
+    assert "16 passed, 0 failed, 0 were not drawn" in " ".join(done.stdout.split())
+
+
+def test_a_count_needs_no_gpu_and_runs_nothing(run):
+    done = run("checkout", "--count", blind=True, wrong=32)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    assert [int(count) for count, _ in said[:3]] == [24, 2, 16]
+    assert {why: int(count) for count, why in said[6:]} == LEFT_OUT
 
 
 def test_a_failure_fails_and_a_sample_is_a_part(run, tmp_path):
-    done = run("checkout", "--json", "record.json", wrong=64)
+    done = run("checkout", "--json", "record.json", wrong=59)
     assert done.returncode == 1
-    assert json.loads((tmp_path / "record.json").read_text())["failed"] == 2
-    done = run("checkout", "--json", "record.json", "--sample", "1")
-    assert json.loads((tmp_path / "record.json").read_text())["left_out"]["not drawn"] == 6
+    assert json.loads((tmp_path / "record.json").read_text())["failed"] == 4
+    for part, left in ("--sample", "1"), ("--seconds", "0"):
+        done = run("checkout", "--json", "record.json", part, left)
+        record = json.loads((tmp_path / "record.json").read_text())
+        ran = 1 if part == "--sample" else 16  # 0 is no limit
+        assert (record["passed"], record["left_out"]["not drawn"]) == (ran, 16 - ran), done.stdout
 
 
 @pytest.mark.parametrize("arguments, blind, code, words", [
     ([], False, 2, "usage: "), (["checkout", "--sample", "x"], False, 2, "usage: "),
+    (["checkout", "--seconds"], False, 2, "usage: "),
     (["nowhere"], False, 2, "there is no nowhere/tests/test_flash_attn.py"),
     (["checkout"], True, 3, "PyTorch finds no GPU here")])
 def test_what_cannot_run_says_why_in_one_line(run, arguments, blind, code, words):
@@ -124,26 +153,81 @@ def test_what_cannot_run_says_why_in_one_line(run, arguments, blind, code, words
     assert words in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_dropout_is_what_their_tests_read(monkeypatch):
-    """The sign of the third output, its size by their maximum, and O divided by 1 - p."""
-    torch = pytest.importorskip("torch")
+@pytest.fixture
+def flash_attn(monkeypatch):
+    """That project's functions by the package that is here."""
+    pytest.importorskip("torch")
     import flash_ladder
     if flash_ladder._core.why_not("cpu"):
         pytest.skip("there is no CPU back-end")
     monkeypatch.syspath_prepend(str(SCRIPT.with_name("peer_tests")))
     import flash_attn
-    q, k, v = (torch.randn(2, rows, heads, 64, generator=torch.Generator().manual_seed(rows)).half()
-               for rows, heads in ((33, 4), (50, 2), (50, 2)))
+    return flash_attn
+
+
+def drawn(*sizes, d=64):
+    """Tensors (B, N, H, d) of these (N, H), the same ones each time"""
+    import torch
+    return [torch.randn(2, rows, heads, d, generator=torch.Generator().manual_seed(rows)).half() for rows, heads in sizes]
+
+
+def scores(q, k, seen, slopes=None):
+    """S in double precision, of (B, N, H, d), where a row sees a key; ALiBi by the slopes (B, H)"""
+    import torch
+    k = k.double().repeat_interleave(q.shape[2] // k.shape[2], 2)
+    S = torch.einsum("bihd,bjhd->bhij", q.double(), k) / q.shape[3] ** .5
+    if slopes is not None:
+        rows = torch.arange(q.shape[1])[:, None] + k.shape[1] - q.shape[1]
+        S -= slopes[..., None, None] * (rows - torch.arange(k.shape[1])).abs()
+    return S.masked_fill(~seen, -torch.inf)
+
+
+def is_near(o, P, v):
+    """Whether O (B, N, H, d) is P V."""
+    import torch
+    exact = torch.einsum("bhij,bjhd->bihd", P, v.double().repeat_interleave(o.shape[2] // v.shape[2], 2))
+    return ((o - exact).norm() / exact.norm()).item() < 1e-3
+
+
+@pytest.mark.parametrize("window, alibi", [((-1, -1), False), ((20, -1), True)])
+def test_dropout_is_what_their_tests_read(flash_attn, window, alibi):
+    """The sign of the third output, its size by their maximum, and O divided by 1 - p; of documents in their places."""
+    import flash_ladder
+    import torch
+    q, k, v = drawn((33, 4), (50, 2), (50, 2))
+    slopes = torch.rand(2, 4, generator=torch.Generator().manual_seed(1)) if alibi else None
     torch.manual_seed(5)
     seed = torch.randint(2**63 - 1, ()).item()
+    asked = dict(causal=True, window_size=window, return_attn_probs=True)
     torch.manual_seed(5)
-    o, _, signed = flash_attn.flash_attn_func(q, k, v, 0.17, causal=True, return_attn_probs=True)
+    o, _, signed = flash_attn.flash_attn_func(q, k, v, 0.17, alibi_slopes=slopes, **asked)
     kept = torch.from_numpy(flash_ladder.dropout_mask((2, 4, 33, 50), 0.17, seed))
-    k, v = (x.double().repeat_interleave(2, 2) for x in (k, v))
-    S = torch.einsum("bihd,bjhd->bhij", q.double(), k) / 8
     seen = torch.ones(33, 50, dtype=torch.bool).tril(17)
-    S.masked_fill_(~seen, -torch.inf)
+    if alibi:
+        seen = seen.triu(17 - 20)
+    S = scores(q, k, seen, slopes)
     assert torch.equal((signed >= 0)[..., seen], kept[..., seen])
     assert torch.allclose(signed.abs().double(), torch.exp(S - S.amax(-1, keepdim=True)), atol=1e-4)
-    exact = torch.einsum("bhij,bjhd->bihd", S.softmax(-1) * kept, v) / 0.83
-    assert ((o - exact).norm() / exact.norm()).item() < 1e-3
+    assert is_near(o, S.softmax(-1) * kept / 0.83, v)
+    torch.manual_seed(5)
+    flat, _, placed = flash_attn.flash_attn_varlen_func(
+        *(x.flatten(0, 1) for x in (q, k, v)), torch.tensor([0, 33, 66]), torch.tensor([0, 50, 100]), 35, 51, 0.17,
+        alibi_slopes=slopes, **asked)
+    assert torch.equal(flat[:33], o[0])  # of the first document, which has the first seed
+    assert placed.shape == (2, 4, 35, 51) and torch.equal(placed[0, :, :33, :50], signed[0])
+
+
+def test_requests_of_a_cache_see_their_own_keys(flash_attn):
+    """New keys and values are in it, padding before it is not, and distances count from its last key."""
+    import torch
+    q, k, v, k_cache, v_cache = drawn((3, 4), (2, 2), (4, 2), (40, 2), (41, 2))
+    v, v_cache = v[:, :2], v_cache[:, :40]
+    slopes, lengths, padding = torch.tensor([[.5, 0, 1, .1]] * 2), torch.tensor([30, 7]), torch.tensor([26, 0])
+    o = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths, cache_leftpad=padding,
+                                           causal=True, window_size=(9, -1), alibi_slopes=slopes)
+    for i, (begin, end) in enumerate(((26, 32), (0, 9))):
+        assert torch.equal(k_cache[i, end - 2:end], k[i]) and torch.equal(v_cache[i, end - 2:end], v[i])
+        keys, values = k_cache[i:i + 1, begin:end], v_cache[i:i + 1, begin:end]
+        last = end - begin - 3
+        seen = torch.ones(3, end - begin, dtype=torch.bool).tril(last).triu(last - 9)
+        assert is_near(o[i:i + 1], scores(q[i:i + 1], keys, seen, slopes[:1]).softmax(-1), values)

@@ -1,6 +1,8 @@
 """The FlashAttention project's functions by the ladder's stages, for that project's own tests.
 
-What no stage takes is refused and never ignored; conftest.py leaves its tests out.
+What no stage takes is refused and never ignored; choose.py leaves its tests out. What a caller of the ladder does before a
+call is done here: rotary embedding, new keys that are put into a cache, and a call for each document or request where no
+stage takes all of them at once.
 """
 
 import functools
@@ -9,43 +11,76 @@ import flash_ladder
 import torch
 from flash_ladder import torch as ladder
 
-#: What a test may ask for that no function here has, by the name of its parameter
-MISSING = {"alibi": "ALiBi", "softcap": "softcap", "rotary_fraction": "rotary embedding",
-           "has_leftpad": "a cache that begins with padding"}
-#: and by a word in the test's name
-MISSING_IN_NAME = {"generator": "arguments of their extension", "num_splits": "arguments of their extension",
-                   "table_bounds": "block tables that are checked on the GPU"}
+BACKEND = "gpu" if torch.cuda.is_available() else "cpu"
+HEAD_DIMS = {d for stage in flash_ladder.stages() for d in stage.head_dims}
+#: What a test may ask for that no function here has, by a word in the test's name
+MISSING = {"generator": "arguments of their extension", "num_splits": "arguments of their extension",
+           "table_bounds": "block tables that are checked on the GPU"}
+#: Features of a problem, each by an example for 8 rows and keys
+FEATURES = {"packed sequences": {"cu_seqlens_q": [0, 8]}, "windows": {"window": (2, 2)},
+            "dropout": {"dropout_p": 0.5, "seed": 1}, "softcap": {"softcap": 50.0}, "ALiBi": {"alibi_slopes": "geometric"}}
 
 
 class NotTaken(NotImplementedError):
     """A test that should have been left out."""
 
 
-def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
-    """(B, N, H, d) each. `deterministic` takes the rung of the backward pass that repeats exactly, where there is one.
+@functools.lru_cache(None)
+def stage_of(d, features, backward=False, exactly=False):
+    """The stage that computes attention with all of these features, or its gradients, `exactly` the same bits each time.
+    None if there is none."""
+    options = {name: x for feature in features for name, x in FEATURES[feature].items()}
+    if "ALiBi" in features and "packed sequences" in features:
+        return None  # tests give each document slopes of its own; a call with documents takes one for each head
+    try:
+        return flash_ladder._core.default_stage(not backward, (1, 1, 1, 8, 8, d), " ".join(
+            flash_ladder._arguments.options(False, options.pop("window", None), **options)), BACKEND, exactly)
+    except ValueError:
+        return None
+
+
+def features_of(window=False, dropout=False, softcap=False, alibi=False):
+    asked = {"windows": window, "dropout": dropout, "softcap": softcap, "ALiBi": alibi}
+    return frozenset(name for name, is_asked in asked.items() if is_asked)
+
+
+def at_once(d, features, exactly):
+    """Whether one call takes packed sequences with these features, and a stage computes the gradients."""
+    features |= {"packed sequences"}
+    return stage_of(d, features) is not None and stage_of(d, features, True, exactly) is not None
+
+
+def _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+               return_attn_probs, **documents):
+    """O (B, H, N, d), L and, where it is asked for, the signed P of (B, H, N, d) each.
 
     That project divides O by 1 - dropout_p, although it decides by random bytes as well, and keeps 212 of 256 elements at
     0.17. The ladder divides by the share that it keeps. Their quotient is the one number by which O, and through it each
     gradient, is translated here; the rounding that this adds to O and dO counts against the ladder.
     """
-    if softcap or alibi_slopes is not None:
-        raise NotTaken("softcap, or ALiBi")
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    if dropout_p and softcap:
+        raise NotTaken("softcap with dropout, whose P is another")
+    window = tuple(int(side) for side in window_size)
+    features = features_of(window != (-1, -1), dropout_p, softcap, alibi_slopes is not None)
+    if documents:
+        features |= {"packed sequences"}
+    backward_stage = None
+    if deterministic and (backward_stage := stage_of(q.shape[-1], features, True, True)) is None:
+        raise NotTaken("gradients that repeat exactly")
     seed = torch.randint(2**63 - 1, ()).item() if dropout_p else None  # by the generator that tests seed
-    O, L = ladder.attention(q, k, v, causal=causal, window=window_size, dropout_p=dropout_p, seed=seed,
-                            scale=softmax_scale,
-                            backward_stage=_exact_stage(q.shape[-1]) if deterministic else None, return_lse=True)
-    if dropout_p:
-        O = O * ((1 - round(256 * dropout_p) / 256) / (1 - dropout_p))
-    O = O.transpose(1, 2)
+    O, L = ladder.attention(q, k, v, causal=causal, window=window, dropout_p=dropout_p, seed=seed, softcap=softcap,
+                            alibi_slopes=alibi_slopes, scale=softmax_scale, backward_stage=backward_stage,
+                            return_lse=True, **documents)
+    if not dropout_p:
+        return O, L, None
+    O = O * ((1 - round(256 * dropout_p) / 256) / (1 - dropout_p))
     if not return_attn_probs:
-        return O
-    return O, L, _signed_P(q, k, L, causal, softmax_scale, dropout_p, seed) if dropout_p else None
+        return O, L, None
+    return O, L, _signed_P(q, k, L, causal, window, alibi_slopes, softmax_scale, dropout_p, seed)
 
 
 @torch.no_grad()
-def _signed_P(q, k, L, causal, scale, dropout_p, seed):
+def _signed_P(q, k, L, causal, window, alibi_slopes, scale, dropout_p, seed):
     """What tests take dropout and the softmax from, as that project's kernel leaves them: (B, H, Nq, Nk), negative where an
     element is dropped, of the size exp(S - m). Tests turn it into P by their own m and log(l). No stage stores P; it is
     computed here from the L that the stage returned, so what tests find in it is that L and the package's dropout_mask().
@@ -53,17 +88,28 @@ def _signed_P(q, k, L, causal, scale, dropout_p, seed):
     Nq, Nk = q.shape[2], k.shape[2]
     k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
     S = (q.float() @ k.float().mT) * (q.shape[3] ** -0.5 if scale is None else scale)
-    if causal:
-        S.masked_fill_(torch.ones(Nq, Nk, dtype=torch.bool, device=S.device).triu(Nk - Nq + 1), -torch.inf)
+    distance = torch.arange(Nk, device=S.device) - torch.arange(Nk - Nq, Nk, device=S.device)[:, None]
+    if alibi_slopes is not None:
+        S -= alibi_slopes[..., None, None] * distance.abs()
+    left, right = (Nk if side < 0 else side for side in window)
+    S.masked_fill_((distance > (0 if causal else right)) | (distance < -left), -torch.inf)
     m, log_l = S.amax(-1, keepdim=True), S.logsumexp(-1, keepdim=True)  # with m in it
     P = torch.exp(S - L[..., None]) * torch.exp(log_l - m)
     return torch.where(_kept(tuple(S.shape), dropout_p, seed, S.device), P, -P)
 
 
-@functools.lru_cache(None)
+@functools.lru_cache(2)
 def _kept(shape, dropout_p, seed, device):
-    """The package's mask on the device. A few shapes take all tests, by one seed."""
+    """The package's mask on the device: a test that repeats its call asks for the same one each time."""
     return torch.from_numpy(flash_ladder.dropout_mask(shape, dropout_p, seed)).to(device)
+
+
+def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
+    """(B, N, H, d) each."""
+    O, L, P = _attention(*(x.transpose(1, 2) for x in (q, k, v)), dropout_p, softmax_scale, causal, window_size, softcap,
+                         alibi_slopes, deterministic, return_attn_probs)
+    return (O.transpose(1, 2), L, P) if return_attn_probs else O.transpose(1, 2)
 
 
 def flash_attn_kvpacked_func(q, kv, *arguments, **named):
@@ -74,27 +120,33 @@ def flash_attn_qkvpacked_func(qkv, *arguments, **named):
     return flash_attn_func(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], *arguments, **named)
 
 
-def _exact_stage(d):
-    """The last rung of the backward pass that gives the same bits each time, runs on this GPU and has this head dimension
-    or the next larger one, which others get by columns of zeros. None if no rung has one."""
-    capability = 10 * torch.cuda.get_device_capability()[0] + torch.cuda.get_device_capability()[1]
-    exact = [stage for stage in flash_ladder.stages() if stage.computes == "backward" and stage.repeats_exactly
-             and stage.compute_capability in (0, capability)]
-    dims = [n for stage in exact for n in stage.head_dims if n >= d]
-    return [stage.number for stage in exact if min(dims) in stage.head_dims][-1] if dims else None
-
-
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
                            softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
                            deterministic=False, return_attn_probs=False, block_table=None):
-    """(tokens, H, d) each."""
-    if dropout_p or softcap or alibi_slopes is not None or deterministic or block_table is not None:
-        raise NotTaken("dropout, softcap, ALiBi, an order of additions, or pages")
-    O, L = ladder.attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), cu_seqlens_q=cu_seqlens_q,
-                            cu_seqlens_k=cu_seqlens_k, causal=causal, window=window_size, scale=softmax_scale,
-                            return_lse=True)
-    O = O[0].transpose(0, 1)
-    return (O, L[0], None) if return_attn_probs else O
+    """(tokens, H, d) each, or K and V (pages, page size, H, d)."""
+    features = features_of(tuple(window_size) != (-1, -1), dropout_p, softcap, alibi_slopes is not None)
+    arguments = dropout_p, softmax_scale, causal, window_size, softcap
+    if block_table is None and at_once(q.shape[-1], features, deterministic):
+        O, L, _ = _attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), *arguments, alibi_slopes, deterministic, False,
+                             cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+        O = O[0].transpose(0, 1)
+        return (O, L[0], None) if return_attn_probs else O
+    bounds = [list(zip(x, x[1:])) for x in (cu_seqlens_q.tolist(), cu_seqlens_k.tolist())]
+    results = []
+    for i, ((q0, q1), (k0, k1)) in enumerate(zip(*bounds)):
+        rows = [x[k0:k1] if block_table is None else x[block_table[i]].flatten(0, 1)[:k1 - k0] for x in (k, v)]
+        slopes = alibi_slopes if alibi_slopes is None or alibi_slopes.dim() == 1 else alibi_slopes[i]
+        results.append(_attention(*(x.transpose(0, 1)[None] for x in (q[q0:q1], *rows)), *arguments, slopes, deterministic,
+                                  return_attn_probs))
+    O, L = torch.cat([O[0].transpose(0, 1) for O, _, _ in results]), torch.cat([L[0] for _, L, _ in results], 1)
+    if not return_attn_probs:
+        return O
+    if not dropout_p:
+        return O, L, None
+    P = torch.zeros(len(results), q.shape[1], max_seqlen_q, max_seqlen_k, device=q.device)
+    for whole, (_, _, part) in zip(P, results):
+        whole[:, :part.shape[2], :part.shape[3]] = part[0]
+    return O, L, P
 
 
 def flash_attn_varlen_kvpacked_func(q, kv, *arguments, **named):
@@ -110,17 +162,45 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
                             cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None,
                             causal=False, window_size=(-1, -1), softcap=0.0, rotary_interleaved=True,
                             alibi_slopes=None, num_splits=0, return_softmax_lse=False):
-    """(B, N, H, d) each. New keys and values are put into the cache here: that is the caller's work in the ladder."""
-    if softcap or any(x is not None for x in (rotary_cos, cache_batch_idx, cache_leftpad, alibi_slopes)) \
-            or tuple(window_size) != (-1, -1):
-        raise NotTaken("rotary embedding, other rows of a cache, padding, softcap, ALiBi, or a window")
+    """(B, N, H, d) each. A stage of decoding takes lengths and pages. All else is asked of attention(), of each request's
+    keys as they lie in the cache, copied from its pages, or with columns of zeros."""
+    if softcap or cache_batch_idx is not None:
+        raise NotTaken("softcap, or other rows of a cache")
+    lengths = cache_seqlens
     if k is not None:
-        rows, at = k.shape[1], cache_seqlens[:, None] + torch.arange(k.shape[1], device=k.device)
-        entries, slots = torch.arange(len(k), device=k.device)[:, None].expand(-1, rows), at
+        rows = torch.arange(k.shape[1], device=k.device)
+        at = cache_seqlens[:, None] + rows
+        if rotary_cos is not None:
+            k = _rotated(k, rotary_cos, rotary_sin, at, rotary_interleaved)
+            forward = causal or tuple(window_size) != (-1, -1)  # otherwise all rows are at one position
+            q_at = cache_seqlens[:, None] + torch.arange(q.shape[1], device=q.device) * forward
+            q = _rotated(q, rotary_cos, rotary_sin, q_at, rotary_interleaved)
+        entries, slots = torch.arange(len(k), device=k.device)[:, None].expand_as(at), at
         if block_table is not None:
             entries, slots = block_table.gather(1, at // k_cache.shape[1]), at % k_cache.shape[1]
         k_cache[entries, slots], v_cache[entries, slots] = k, v
-        cache_seqlens = cache_seqlens + rows
-    O, L = ladder.decode(q, k_cache, v_cache, block_table=block_table, seqused=cache_seqlens, causal=causal,
-                         scale=softmax_scale, return_lse=True)
+        lengths = cache_seqlens + k.shape[1]
+    if is_decoding(q.shape[-1], alibi_slopes is not None or tuple(window_size) != (-1, -1), cache_leftpad is not None):
+        O, L = ladder.decode(q, k_cache, v_cache, block_table=block_table, seqused=lengths, causal=causal,
+                             scale=softmax_scale, return_lse=True)
+        return (O, L) if return_softmax_lse else O
+    results = []
+    for i, end in enumerate(lengths.tolist()):
+        begin = 0 if cache_leftpad is None else int(cache_leftpad[i])
+        keys = [cache[i] if block_table is None else cache[block_table[i]].flatten(0, 1) for cache in (k_cache, v_cache)]
+        slopes = None if alibi_slopes is None else alibi_slopes[i]
+        results.append(_attention(*(x.transpose(0, 1)[None] for x in (q[i], *(x[begin:end] for x in keys))), 0.0,
+                                  softmax_scale, causal, window_size, 0.0, slopes, False, False))
+    O, L = (torch.cat(parts) for parts in zip(*((O.transpose(1, 2), L) for O, L, _ in results)))
     return (O, L) if return_softmax_lse else O
+
+
+def is_decoding(d, is_masked, is_padded):
+    """Whether decode() takes a cache: of a kernel's head dimension, without a window, ALiBi, or padding first."""
+    return d in HEAD_DIMS and not is_masked and not is_padded
+
+
+def _rotated(x, cos, sin, positions, interleaved):
+    from .layers.rotary import apply_rotary_emb_torch
+    cos, sin = (table[positions].float() for table in (cos, sin))
+    return apply_rotary_emb_torch(x.float(), cos, sin, interleaved).to(x.dtype)
