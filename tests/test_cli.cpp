@@ -138,7 +138,8 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                           [](const auto& row) { return row["feature"] == "documents"; });
     CHECK(documents == nlohmann::json{{"feature", "documents"},
                                       {"option", "--documents"},
-                                      {"arguments", "cu_seqlens_q cu_seqlens_k"}});
+                                      {"arguments", "cu_seqlens_q cu_seqlens_k"},
+                                      {"excludes", "columns"}});
     for (const Stage& stage : stages()) CHECK(properties_of(stage)["experiment"] == is_experiment(stage));
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);

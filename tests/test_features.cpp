@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include <string>
 #include <vector>
 
+#include "harness/cases/random.h"
+#include "harness/cases/verification_cases.h"
 #include "harness/features/features.h"
 #include "harness/ladder/ladder.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 
 using namespace ladder;
@@ -59,5 +64,30 @@ TEST_CASE("features: options and records read what they write, and none is left 
             }
         }
         CHECK(drawn > 5);
+    }
+}
+
+TEST_CASE("features: a stage that takes some that exclude each other has cases of each, and of no two",
+          "[problem]") {
+    for (const std::string name : {"any_mask", "any_mask_gradients"}) {
+        const Stage& stage = test::named(name);
+        std::vector<Case> cases = verification_cases(stage, Cover::pairs);
+        std::mt19937_64 random(1);
+        for (int k = 0; k < 100; ++k) {
+            cases.push_back(random_case(random, stage.head_dims, k));
+            cases.back().pass = stage.pass;
+            draw_features(random(), stage, cases.back());
+        }
+        std::map<Feature, int> count;
+        for (const Case& c : cases) {
+            INFO(description_of(c));
+            CHECK_NOTHROW(require_possible(c));
+            CHECK(why_not_taken(stage, c) == "");
+            for (const Feature feature : features_of(c.features)) count[feature] += 1;
+        }
+        for (const Feature feature : stage.takes) {
+            INFO(word(feature));
+            CHECK(count[feature] > 40);
+        }
     }
 }

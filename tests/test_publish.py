@@ -51,10 +51,15 @@ def link(stage):
 class PackageTest(unittest.TestCase):
     def test_what_combines_is_what_stages_take(self):
         shown = package.features(HERE, Page("docs/python.md"))
-        bounds, on_hopper = (stage for stage in HERE.stages.values() if "columns" in stage.takes and not stage.backward)
+        bounds, on_hopper = (stage for stage in HERE.stages.values()
+                             if stage.takes == ("window", "columns") and not stage.backward)
         dropping = next(stage for stage in HERE.stages.values() if "dropout" in stage.takes and stage.backward)
         self.assertIn(f"| `window`, `columns` | {link(bounds)} (64, 128), [{on_hopper.number}](", shown)
         self.assertIn(f"README.md) (64, 128, 256) | {link(dropping)} (64, 128) |", shown)
+        everything = next(stage for stage in HERE.stages.values() if {"columns", "tiles"} <= {*stage.takes})
+        rows = [line for line in shown.splitlines() if f"[{everything.number}]" in line]
+        self.assertEqual([[mask for mask in ("`columns`", "`cu_seqlens_q`", "`tiles`") if mask in row] for row in rows],
+                         [["`columns`"], ["`tiles`"], ["`cu_seqlens_q`"]])
         for stage in HERE.stages.values():
             if "ranks" in stage.takes:
                 self.assertNotIn(f"[{stage.number}]", shown)

@@ -75,12 +75,12 @@ std::vector<Case> far_apart(int d, Pass pass) {
     return cases;
 }
 
-/// The same problem with all features that the stage takes, as far as they go with it.
+/// The same problem with all features that the stage takes, as far as they go with it and each other.
 Case with_features(const Stage& stage, Case c) {
-    for (const FeatureInfo& info : all_features()) {
-        if (!takes(stage, info.feature) || info.put_ordinary == nullptr) continue;
+    for (const FeatureInfo* info : features_for(stage, c.seed)) {
+        if (info->put_ordinary == nullptr) continue;
         Case with = c;
-        info.put_ordinary(with);
+        info->put_ordinary(with);
         if (why_not_taken(stage, with).empty()) c = with;
     }
     return c;
@@ -115,15 +115,15 @@ std::vector<Case> large_sizes(const Stage& stage) {
         cases.back().features.tiles.clear(), cases.back().causal = true;
         if (has_mask) add({1, 1, 1, 2400, 64, d}, false);  // more query tiles than lanes
     }
-    if (takes(stage, Feature::tiles)) {
-        add({1, 1, 1, 3, 2400, d}, false);
-    } else if (has_mask) {
+    if (takes(stage, Feature::tiles)) add({1, 1, 1, 3, 2400, d}, false);
+    if (has_mask && stage.takes != std::vector{Feature::tiles})
         add({1, 1, 1, 65'600, 3, d}, true);  // rows beyond 16 bits
-    }
     if (forward &&
         takes(stage, Feature::window)) {  // keys beyond 16 bits, most of which a window alone skips
         add({1, 1, 1, 2, 65'600, d}, true);
-        cases.back().features = {.window = cases.back().features.window};
+        Case& c = cases.back();
+        c.features = {}, c.causal = true;
+        info_of(Feature::window).put_ordinary(c);
     }
     return cases;
 }

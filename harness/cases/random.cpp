@@ -111,12 +111,12 @@ Case random_case(std::mt19937_64& random, const std::vector<int>& head_dims, int
 
 void draw_features(std::uint64_t seed, const Stage& stage, Case& c) {
     for (const bool sizes : {true, false}) {  // these first: the others depend on them
-        for (const FeatureInfo& info : all_features()) {
-            if (info.sets_sizes != sizes || !takes(stage, info.feature)) continue;
+        for (const FeatureInfo* info : features_for(stage, seed)) {
+            if (info->sets_sizes != sizes) continue;
             // Each from a generator of its own: what else a stage takes does not change it.
             std::mt19937_64 random(seed +
-                                   0x9e3779b97f4a7c15 * (1 + static_cast<std::uint64_t>(info.feature)));
-            info.draw(random, stage, c);
+                                   0x9e3779b97f4a7c15 * (1 + static_cast<std::uint64_t>(info->feature)));
+            info->draw(random, stage, c);
         }
     }
 }

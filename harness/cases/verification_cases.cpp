@@ -175,10 +175,9 @@ std::vector<Case> verification_cases(const Stage& stage, Cover cover) {
     }
     for (std::size_t k = 0; k < cases.size(); ++k) {
         std::mt19937_64 random(cases[k].seed);
-        for (const FeatureInfo& info : all_features()) {
-            if (!takes(stage, info.feature)) continue;
-            if (info.vary != nullptr) info.vary(random, stage, k, cases[k]);
-            if (info.vary == nullptr) info.draw(random, stage, cases[k]);
+        for (const FeatureInfo* info : features_for(stage, k)) {
+            if (info->vary != nullptr) info->vary(random, stage, k, cases[k]);
+            if (info->vary == nullptr) info->draw(random, stage, cases[k]);
         }
     }
     if (stage.products != Products::of_16_bits) hard_for_8_bits(cases);

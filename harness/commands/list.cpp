@@ -259,12 +259,17 @@ Printout run(const ListOptions& options) {
                           fmt::format("{}", fmt::join(options_of(regime.problems[0].features), " "))});
     }
     Table features("features", "",
-                   {{"feature", "feature"}, {"option", "option"}, {"arguments", "of a call in Python"}});
+                   {{"feature", "feature"},
+                    {"option", "option"},
+                    {"arguments", "of a call in Python"},
+                    {"excludes", "does not go with"}});
     for (const FeatureInfo& info : all_features()) {
-        std::vector<std::string> arguments;
+        std::vector<std::string> arguments, excluded;
         for (const CallArgument& argument : info.arguments)
             if (!argument.is_part) arguments.emplace_back(argument.name);
-        features.add_row({info.word(), info.option, fmt::format("{}", fmt::join(arguments, " "))});
+        for (const Feature other : info.excludes) excluded.emplace_back(word(other));
+        features.add_row({info.word(), info.option, fmt::format("{}", fmt::join(arguments, " ")),
+                          fmt::format("{}", fmt::join(excluded, " "))});
     }
     Printout printout;
     printout.tables = {table};

@@ -205,6 +205,7 @@ const int* bounds_of(const Given& given, const char* name, const char* what, std
 /// Without keys the rows are both.
 void take_documents(const Given& given, Problem& p, Features& f) {
     const Array* rows = given.array("cu_seqlens_q");
+    if (!f.columns.empty()) refuse("cu_seqlens_q", "packed documents do not go with column bounds");
     if (rows == nullptr) refuse("cu_seqlens_k", "they are given without cu_seqlens_q");
     if (given.Q[0] != 1)
         refuse("cu_seqlens_q", "documents are packed in one sequence: B must be 1, and is {}", given.Q[0]);
@@ -226,6 +227,7 @@ FeatureInfo documents_feature() {
         return fmt::format("{} in ", comma_separated(f.documents).size());
     };
     info.require = require_documents;
+    info.excludes = {Feature::columns};
     info.array = "documents";
     info.numbers = document_bounds;
     info.fill = [](const Case& c, const void* numbers, Problem& p) {

@@ -46,6 +46,7 @@ struct FeatureInfo {
     // What it goes with
 
     void (*require)(const Case&) = nullptr;  ///< throws BadUsage if the rest of the case does not go with it
+    std::vector<Feature> excludes = {};      ///< of those before it in the list: no case has both
     /// Why a stage that takes it does not take it in this case; empty if it does.
     std::string (*why_not)(const Stage&, const Case&) = nullptr;
     std::string (*why_not_timed)(const Features&) = nullptr;  ///< the same of commands that time

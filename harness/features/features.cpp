@@ -58,6 +58,25 @@ bool takes(const Stage& stage, Feature feature) {
     return std::find(stage.takes.begin(), stage.takes.end(), feature) != stage.takes.end();
 }
 
+std::vector<const FeatureInfo*> features_for(const Stage& stage, std::uint64_t number) {
+    std::vector<std::vector<const FeatureInfo*>> all(1);  // as large as they can be
+    for (const FeatureInfo& info : all_features()) {
+        if (!takes(stage, info.feature)) continue;
+        const std::size_t before = all.size();
+        for (std::size_t k = 0; k < before; ++k) {
+            auto with = all[k];
+            std::erase_if(with, [&](const FeatureInfo* other) {
+                return std::ranges::find(info.excludes, other->feature) != info.excludes.end();
+            });
+            const bool goes_with_all = with.size() == all[k].size();
+            with.push_back(&info);
+            if (goes_with_all) all[k] = with;
+            if (!goes_with_all && std::ranges::find(all, with) == all.end()) all.push_back(with);
+        }
+    }
+    return all[std::mt19937_64(number)() % all.size()];
+}
+
 std::string why_not_taken(const Stage& stage, const Case& c) {
     const auto in_use = in_use_of(c.features);
     for (const FeatureInfo* info : in_use) {

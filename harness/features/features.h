@@ -47,6 +47,10 @@ void require_possible(const Case& c);
 /// Whether a stage declares that it takes this.
 bool takes(const Stage& stage, Feature feature);
 
+/// What a stage takes and a case may have at once, in the order of the list; this number chooses where
+/// features exclude each other.
+std::vector<const FeatureInfo*> features_for(const Stage& stage, std::uint64_t number);
+
 /// Why a stage takes no such problem: "04_split_q does not take a sliding window"; or why its ranks cannot
 /// divide it. Empty if it does.
 std::string why_not_taken(const Stage& stage, const Case& c);

@@ -305,6 +305,7 @@ FeatureInfo tiles_feature() {
         Feature::tiles, "--tiles",
         "Lists of full and partial key tiles for each query tile, drawn by the seed: the whole mask");
     info.require = require_no_other_mask;
+    info.excludes = {Feature::window, Feature::columns, Feature::documents};
     info.why_not_timed = [](const Features& f) {
         return why_pattern_not_timed("--tiles", tile_pattern(f.tiles), "lists");
     };

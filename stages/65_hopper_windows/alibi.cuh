@@ -5,16 +5,16 @@
 /// take off what keys on the other side of a tile's rows have too much.
 template <class Score>
 struct Alibi : Score {
-    float slope, per_key;  // per_key: what a bias grows by from key to key, towards those before the row
+    float decay, per_key;  // the slope; what a bias grows by from key to key, towards those before the row
     float distance[2];     // from this lane's first key to the positions of its rows
 
-    __device__ Alibi(const Problem& p, int b, int h) : Score(p, b, h), slope(0.0f) {
-        if (p.alibi_slopes != nullptr) slope = load(p.alibi_slopes + b * p.alibi_batch_stride + h) * log2_e;
+    __device__ Alibi(const Problem& p, int b, int h) : Score(p, b, h), decay(0.0f) {
+        if (p.alibi_slopes != nullptr) decay = load(p.alibi_slopes + b * p.alibi_batch_stride + h) * log2_e;
     }
     __device__ void move_to(const Problem& p, int row, int key) {
         Score::move_to(p, row, key);
         for (int r = 0; r < 2; ++r) distance[r] = float(row + 8 * r + p.Nk - p.Nq - key);
-        per_key = distance[1] > 0 ? slope : -slope;
+        per_key = distance[1] > 0 ? decay : -decay;
     }
     __device__ float exponent(float s, float m, int c) const {
         const float at_first_key = m + per_key * distance[row_of(c)];
@@ -26,7 +26,7 @@ struct Alibi : Score {
         if (distance[1] > 0 && distance[0] < column_of(n - 1)) {
 #pragma unroll
             for (int c = 0; c < n; ++c)
-                S[c] -= 2 * slope * fmaxf(float(column_of(c)) - distance[row_of(c)], 0.0f);
+                S[c] -= 2 * decay * fmaxf(float(column_of(c)) - distance[row_of(c)], 0.0f);
         }
     }
 
@@ -35,6 +35,6 @@ struct Alibi : Score {
         for (int r = 0; r < 2; ++r) distance[r] = float(key_past_row + 8 * r);
     }
     __device__ float after_mask(float x, float L, int c) const {
-        return Score::after_mask(x, L, c) - slope * fabsf(distance[row_of(c)] - float(column_of(c)));
+        return Score::after_mask(x, L, c) - decay * fabsf(distance[row_of(c)] - float(column_of(c)));
     }
 };

@@ -272,13 +272,16 @@ __global__ void __launch_bounds__(Sizes<d, Types>::threads, 1)
         const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
 #pragma unroll
             for (int n = 0; n < pieces; ++n) {
+                constexpr int values = Bc / 2 / pieces;
                 score_of.move_to(p, row, visits.first_key(j, n) + lane % 4 * 2);
+                choose(score_of, [&](const auto& chosen) {
 #pragma unroll
-                for (int c = 0; c < Bc / 2 / pieces; ++c) {
-                    float& s = S[Bc / 2 / pieces * n + c];
-                    s = score_of.exponent(s, m[row_of(c)], c);
-                }
-                score_of.template correct<Bc / 2 / pieces>(&S[Bc / 2 / pieces * n]);
+                    for (int c = 0; c < values; ++c) {
+                        float& s = S[values * n + c];
+                        s = chosen.exponent(s, m[row_of(c)], c);
+                    }
+                    chosen.template correct<values>(&S[values * n]);
+                });
             }
 #pragma unroll
             for (int n = 0; n < pieces; ++n) {

@@ -5,8 +5,8 @@
 /// Query rows that see the keys of a tile: for each key, those of interval 0 except its gaps, intervals 1 and
 /// 2. An empty interval begins at Nq and ends at 0: it does not extend a hull, and makes a common part
 /// empty.
+template <int Bc>
 struct alignas(16) KeyTile {
-    static constexpr int Bc = 128;
     Range rows[3][Bc];
     struct alignas(16) {
         Range hull, common;
@@ -14,13 +14,16 @@ struct alignas(16) KeyTile {
 };
 
 std::size_t key_tile_bytes(const Shape& s) {
-    return std::size_t(s.B) * s.H * ceil_div(s.Nk, KeyTile::Bc) * sizeof(KeyTile);
+    const int Bc = s.d <= 128 ? 128 : 64;
+    return std::size_t(s.B) * s.H * ceil_div(s.Nk, Bc) *
+           (Bc == 128 ? sizeof(KeyTile<128>) : sizeof(KeyTile<64>));
 }
 
 /// In the workspace: (B, heads that have bounds, Tc).
-__device__ KeyTile* key_tiles_of(const Problem& p, int b, int h) {
-    const int heads = max(1, p.columns.heads), Tc = ceil_div(p.Nk, KeyTile::Bc);
-    return static_cast<KeyTile*>(p.workspace) + (std::int64_t{b} * heads + h / (p.H / heads)) * Tc;
+template <int Bc>
+__device__ KeyTile<Bc>* key_tiles_of(const Problem& p, int b, int h) {
+    const int heads = max(1, p.columns.heads), Tc = ceil_div(p.Nk, Bc);
+    return static_cast<KeyTile<Bc>*>(p.workspace) + (std::int64_t{b} * heads + h / (p.H / heads)) * Tc;
 }
 
 /// Interval k of a key: of the rows that see it by the rule. Hidden rows at either end of interval 0 shorten
@@ -45,13 +48,13 @@ __device__ Range rows_of(const Problem& p, int b, int head, int key, int k) {
 }
 
 /// Warp k finds interval k of the keys of tile blockIdx.x.
-template <class Rule>
+template <class Rule, int Bc>
 __global__ void __launch_bounds__(96) find_rows(const Problem p) {
     const int j = blockIdx.x, head = blockIdx.y, b = blockIdx.z, k = threadIdx.x / 32;
-    KeyTile* tile = key_tiles_of(p, b, head * (p.H / gridDim.y)) + j;
+    KeyTile<Bc>* tile = key_tiles_of<Bc>(p, b, head * (p.H / gridDim.y)) + j;
     Range hull = {p.Nq, 0}, common = {0, p.Nq};
-    for (int n = threadIdx.x % 32; n < KeyTile::Bc; n += 32) {
-        const Range rows = rows_of<Rule>(p, b, head, j * KeyTile::Bc + n, k);
+    for (int n = threadIdx.x % 32; n < Bc; n += 32) {
+        const Range rows = rows_of<Rule>(p, b, head, j * Bc + n, k);
         store(&tile->rows[k][n], rows);
         hull = hull.hull(rows), common = common.common(rows);
     }
@@ -61,6 +64,13 @@ __global__ void __launch_bounds__(96) find_rows(const Problem p) {
         common = common.common({other(common.begin), other(common.end)});
     }
     if (threadIdx.x % 32 == 0) store(&tile->all[k], {hull, common});
+}
+
+/// Starts it for all key tiles. Returns the workspace after them.
+template <class Rule, int Bc>
+void* find_rows_of_keys(const Problem& p) {
+    launch(find_rows<Rule, Bc>, dim3(ceil_div(p.Nk, Bc), std::max(1, p.columns.heads), p.B), 96, 0, p);
+    return static_cast<char*>(p.workspace) + key_tile_bytes(p);
 }
 
 template <class Rule>
@@ -85,7 +95,7 @@ struct Columns {
     __device__ static void for_each(const Problem& p, TileIndex tile, int lane, Act act) {
         const int first_row = tile.tile * Tile::Br;
         const Range rows = {first_row, min(p.Nq, first_row + Tile::Br)};
-        const KeyTile* of_keys = key_tiles_of(p, tile.batch, tile.head);
+        const KeyTile<Tile::Bc>* of_keys = key_tiles_of<Tile::Bc>(p, tile.batch, tile.head);
         const int end = ceil_div(Rule::keys_of(p, rows.end - 1).end, Tile::Bc);
         for (int first = Rule::keys_of(p, rows.begin).begin / Tile::Bc; first < end; first += 32) {
             const int own = min(first + lane, end - 1);  // a lane classifies one of 32 key tiles
@@ -109,7 +119,7 @@ struct Columns {
 
     template <class Tile>
     struct Visit {
-        const KeyTile* of_keys;
+        const KeyTile<Tile::Bc>* of_keys;
         int visit;
 
         __device__ int first_key(int) const { return visit / classes * Tile::Bc; }
@@ -123,7 +133,7 @@ struct Columns {
     };
     template <class Tile, class Act>
     __device__ static void for_each_visit(const Problem& p, TileIndex tile, int lane, Act act) {
-        const KeyTile* of_keys = key_tiles_of(p, tile.batch, tile.head);
+        const KeyTile<Tile::Bc>* of_keys = key_tiles_of<Tile::Bc>(p, tile.batch, tile.head);
         for_each<Tile>(p, tile, lane, [&](int visit) { act(Visit<Tile>{of_keys, visit}); });
     }
 
@@ -146,7 +156,7 @@ struct Columns {
                              float (&S)[n]) const {
             if (visit & cut) hide(words.rows, false, row, S);
             if (visit & gaps) {
-                const KeyTile& of_keys = key_tiles_of(p, batch, head)[visit / classes];
+                const KeyTile<Tile::Bc>& of_keys = key_tiles_of<Tile::Bc>(p, batch, head)[visit / classes];
 #pragma unroll 1
                 for (int k = 1; k < 3; ++k) hide(of_keys.rows[k], true, row, S);
             }

@@ -28,6 +28,12 @@ struct Scaled {
     __device__ void correct(float*) const {}  // the lane's exponents of a piece, where that takes a branch
 };
 
+/// Calls act(score) for what the score is in this problem: itself, or what any_score.cuh chooses.
+template <class Score, class Act>
+__device__ void choose(const Score& score, const Act& act) {
+    act(score);
+}
+
 /// A sink: what a row's sum has in addition at its end. Returns the factor of O.
 struct NoSink {
     __device__ static float add(const Problem&, int, float&, float&) { return 1.0f; }

@@ -50,6 +50,7 @@ struct Shared {
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
     Mbarrier keys_full, full[depth], empty[depth];
     [[no_unique_address]] typename Types::Mask::Shared mask;
+    [[no_unique_address]] typename Types::Order::Shared order;
     typename Types::Dropout::template Words<Tile<d>::Br> kept[depth];
 };
 
@@ -82,7 +83,7 @@ struct Sums {
 };
 
 /// D = rowsum(dO o O) (algorithm 2, line 4), L in base 2, and dQ = 0. d / 8 threads per row.
-template <class T, int d, class Dropout>
+template <class T, int d, class Dropout, class Order>
 __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
     constexpr int lanes = d / 8;
     const int row = blockIdx.x * (row_threads / lanes) + threadIdx.x / lanes, lane = threadIdx.x % lanes;
@@ -109,6 +110,7 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
         const float L = row < p.Nq ? load(p.L + (std::int64_t{b} * p.H + h) * p.Nq + row) : -inf;
         store(sums.L + row, L == -inf ? inf : L * log2_e + Dropout::log2_share(p));
         store(sums.D + row, D * Dropout::share(p));  // so P is divided by the share, and dP is not
+        Order::template reset<d>(p, b, h, row);
     }
     float4* dQ = sums.dQ + row * (d / 4) + lane;
     store(dQ, {0.0f, 0.0f, 0.0f, 0.0f});
@@ -231,15 +233,16 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
 }
 
 /// Adds each warpgroup's part of dQ to the sums of the query tiles of this visit. One warp calls it.
-template <class T, int d, class Shared, class Visit>
-__device__ void send_dQ(Shared& shared, const Problem& p, int b, const Visit& visit) {
+template <class T, int d, class Order, class Shared, class Visit>
+__device__ void send_dQ(Shared& shared, const Problem& p, const KeyTile& own, const Visit& visit) {
     const bool sends = threadIdx.x % 32 == 0;
+    if (sends) Order::template wait_turn<d>(p, own, visit);
 #pragma unroll
     for (int g = 0; g < groups; ++g) {
         named_barrier_sync(dQ_full + g, 128 + 32);
         const int row = d == 64 ? 64 * g : 0, column = d == 64 ? 0 : 64 * g;
         const auto queries = visit.queries(row / Visit::rows);
-        float4* to = Sums<d>(p, b, queries.head).dQ;
+        float4* to = Sums<d>(p, own.batch, queries.head).dQ;
         to += fragment<d>(queries.row + row % Visit::rows, column);
         if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
     }
@@ -249,6 +252,7 @@ __device__ void send_dQ(Shared& shared, const Problem& p, int b, const Visit& vi
     if (sends) bulk_wait_read<0>();
     __syncwarp();
     named_barrier_arrive(dQ_empty + 1, 128 + 32);
+    if (sends) Order::template pass_turn<d>(p, own, visit);
 }
 
 template <class T, int d, class Types, bool split>
@@ -259,6 +263,7 @@ __global__ void __launch_bounds__(threads, 1)
     using Place = typename Types::Place;
     using Score = typename Types::Score;
     using Dropout = typename Types::Dropout;
+    using Order = typename Types::Order;
     // Random bytes are drawn by 16 rows from a document's first on, and query tiles lie on the sequence's
     // grid.
     static_assert(!Dropout::draws || std::is_same_v<Place, Dense>);
@@ -267,7 +272,9 @@ __global__ void __launch_bounds__(threads, 1)
     constexpr int rows = QueryTiles::Visit::rows;  // of a query tile
     auto& shared = aligned_shared_memory<Shared<T, d, Types>>();
     const int parts = split ? order.parts : 1;  // 1 leaves nothing to divide by
-    const TileIndex tile = order.at(p, blockIdx.x / parts);
+    const unsigned number = Order::template number<d>(p, shared.order);
+    TileIndex tile = order.at(p, number / parts);
+    if (Order::last_first) tile.tile = order.Tc - 1 - tile.tile;
     const KeyTile own = Place::key_tile(p, tile, Bc);
     if (Place::leaves_out(own)) return;
     const int h_kv = own.head, b = own.batch;
@@ -283,8 +290,10 @@ __global__ void __launch_bounds__(threads, 1)
     __syncthreads();  // the mbarriers are set up, and what the mask has written is complete
     tiles.complete(shared.mask);
     // This block takes `total` of the tiles of all heads, from number `begin` on.
-    const int count = tiles.count(own), part = blockIdx.x % parts, begin = count * part / parts;
-    const int total = count * (part + 1) / parts - begin, group = uniform(threadIdx.x / 128);
+    const int count = tiles.count(own), part = number % parts;
+    const int begin = Order::before(p, own, tiles, count, part, parts);
+    const int total = Order::before(p, own, tiles, count, part + 1, parts) - begin;
+    const int group = uniform(threadIdx.x / 128);
     auto visit = tiles.visit(own, begin);
     if (group == 0) {
         release_registers<24>();
@@ -306,12 +315,13 @@ __global__ void __launch_bounds__(threads, 1)
                                   k / depth - 1);  // bits of tile k - depth were read
                 dropout.template draw<Br>(p, own, visit, shared.kept[k % depth]);
                 mbarrier_arrive(&shared.full[k % depth]);
-                if (sends && k > 0) send_dQ<T, d>(shared, p, b, sent), sent.next();
+                if (sends && k > 0) send_dQ<T, d, Order>(shared, p, own, sent), sent.next();
             }
-            if (sends && total > 0) send_dQ<T, d>(shared, p, b, sent);
+            if (sends && total > 0) send_dQ<T, d, Order>(shared, p, own, sent);
         } else {
 #pragma unroll 1
-            for (int k = 0; k < total && sends; ++k, visit.next()) send_dQ<T, d>(shared, p, b, visit);
+            for (int k = 0; k < total && sends; ++k, visit.next())
+                send_dQ<T, d, Order>(shared, p, own, visit);
 #pragma unroll 1
             for (int k = 0; k < total && loads; ++k, visit.next())
                 load_queries<d>(shared, p, maps, b, visit, k);
@@ -353,7 +363,9 @@ __global__ void __launch_bounds__(threads, 1)
             for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
             const auto kept = Dropout::template read<Br>(shared.kept[slot], m);
             if (m == 0) wgmma_wait<1>(S);
-            exponentiate<T, Br>(score, masked[n], columns, kept, m, L, S, P);
+            choose(score, [&](const auto& chosen) {
+                exponentiate<T, Br>(chosen, masked[n], columns, kept, m, L, S, P);
+            });
             wgmma_fence();
             add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
             if (m == 0) wgmma_wait<1>(dP);

@@ -40,12 +40,13 @@ int parts_of(const Shape& s, bool causal, int sm_count) {
     return best;
 }
 
-/// Sums, what the mask has found, and the parts of dK and dV, under a causal mask or without
+/// Sums, the counters of their order, what the mask has found, and the parts of dK and dV, under a causal
+/// mask or without
 template <class Types>
 std::size_t workspace_bytes(const Shape& s, int sm_count) {
     const int parts = std::max(parts_of(s, false, sm_count), parts_of(s, true, sm_count));
     const std::size_t keys = std::size_t(s.B) * s.Hkv * ceil_div(s.Nk, Tile<128>::Bc) * Tile<128>::Bc;
-    return sums_bytes(s) + Types::Mask::lists_bytes(s, Tile<128>::Bc) +
+    return sums_bytes(s) + Types::Order::counter_bytes(s) + Types::Mask::lists_bytes(s, Tile<128>::Bc) +
            (parts == 1 ? 0 : parts * keys * 2 * s.d * sizeof(float));
 }
 
@@ -53,10 +54,11 @@ template <class T, int d, class Types>
 void launch_gradients(const Problem& p) {
     using Mask = typename Types::Mask;
     using Place = typename Types::Place;
+    using Order = typename Types::Order;
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc, box = Mask::template QueryTiles<Br, Bc>::Visit::rows;
     const int rows = ceil_div(p.Nq, Br) * Br;
-    auto* workspace = static_cast<std::byte*>(p.workspace) + sums_bytes(p);
-    TileOrder order = order_of(p, Mask::longest_first(p), p.sm_count);
+    auto* workspace = static_cast<std::byte*>(p.workspace) + sums_bytes(p) + Order::counter_bytes(p);
+    TileOrder order = order_of(p, Mask::longest_first(p) || Order::last_first, p.sm_count);
     order.Tc = Place::key_tiles(p, Tile<d>::Bc);
     order.parts = Place::divisible(p) ? parts_of(p, p.causal, p.sm_count) : 1;
     order.dK = reinterpret_cast<float4*>(workspace + Mask::lists_bytes(p, Bc));
@@ -65,8 +67,8 @@ void launch_gradients(const Problem& p) {
         tensor_map<T, d>(p.Q, p.B, p.H, p.Nq, box),   tensor_map<T, d>(p.K, p.B, p.Hkv, p.Nk, 64),
         tensor_map<T, d>(p.V, p.B, p.Hkv, p.Nk, 64),  tensor_map<T, d>(p.dO, p.B, p.H, p.Nq, box),
         tensor_map<T, d>(p.dK, p.B, p.Hkv, p.Nk, 64), tensor_map<T, d>(p.dV, p.B, p.Hkv, p.Nk, 64)};
-    launch(prepare<T, d, typename Types::Dropout>, dim3(ceil_div(rows, row_threads / (d / 8)), p.H, p.B),
-           row_threads, 0, p);
+    launch(prepare<T, d, typename Types::Dropout, Order>,
+           dim3(ceil_div(rows, row_threads / (d / 8)), p.H, p.B), row_threads, 0, p);
     if (p.dsinks != nullptr) launch(sum_sinks<d>, dim3(p.H), row_threads, row_threads / 8, p);
     const auto lists = Mask::template find_lists<Br>(p, order.Tc, workspace);
     launch(order.parts > 1 ? gradients<T, d, Types, true> : gradients<T, d, Types, false>,

@@ -63,6 +63,12 @@ struct Scaled {
     __device__ float after_mask(float x, float, int) const { return x; }  // the exponent, of its value c
 };
 
+/// Calls act(score) for what the score is in this problem: itself, or what any_score.cuh chooses.
+template <class Score, class Act>
+__device__ void choose(const Score& score, const Act& act) {
+    act(score);
+}
+
 /// Dropout: which elements of P count, and by what their sum is less
 struct NoDropout {
     static constexpr bool draws = false;  // by the warps that do not multiply
@@ -80,10 +86,37 @@ struct NoDropout {
     __device__ static float log2_share(const Problem&) { return 0.0f; }
 };
 
-template <class M, class Where = Dense, class S = Scaled, class Drop = NoDropout>
+/// The order in which blocks begin, and in which they add to a query tile's sums of dQ. Here as they come
+struct AnyOrder {
+    static constexpr bool last_first = false;  // of the key tiles of a head
+    struct Shared {};
+
+    static std::size_t counter_bytes(const Shape&) { return 0; }
+    /// Readies what is counted, for a row of a head.
+    template <int d>
+    __device__ static void reset(const Problem&, int, int, int) {}
+    /// The block's number. All threads call it.
+    template <int d>
+    __device__ static unsigned number(const Problem&, Shared&) {
+        return blockIdx.x;
+    }
+    /// How many of a block's query tiles, `count` over all heads, are before a part
+    template <class QueryTiles>
+    __device__ static int before(const Problem&, const KeyTile&, const QueryTiles&, int count, int part,
+                                 int parts) {
+        return count * part / parts;
+    }
+    template <int d, class Visit>
+    __device__ static void wait_turn(const Problem&, const KeyTile&, const Visit&) {}
+    template <int d, class Visit>
+    __device__ static void pass_turn(const Problem&, const KeyTile&, const Visit&) {}
+};
+
+template <class M, class Where = Dense, class S = Scaled, class Drop = NoDropout, class O = AnyOrder>
 struct Types {
     using Mask = M;
     using Place = Where;
     using Score = S;
     using Dropout = Drop;
+    using Order = O;
 };

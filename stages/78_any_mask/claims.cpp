@@ -19,7 +19,10 @@ void claim(Claims& c) {
         const Count of_tiles = computed * 64 * hopper_Bc(p), of_sinks = written * 16 * 4 * 2;
         c.is("exponentials", of_tiles * (f.softcap > 0 ? 2 : 1) + (f.sinks.empty() ? 0 : of_sinks));
     }
-    if (f == Features()) c.only_moves({"shared_exchange_bytes"});
+    // Column bounds have room for three intervals of each key, and what a tile of them has in common.
+    const Count Bc = hopper_Bc(p);
+    c.is("workspace_bytes", p.heads() * ((p.Nk() + Bc - 1) / Bc) * 3 * (Bc * 8 + 16) + 4);
+    if (f == Features()) c.only_moves({"shared_exchange_bytes", "workspace_bytes"});
 }
 
 /// Each alone, and all at once in a window

@@ -11,11 +11,13 @@ using namespace ladder;
 #include "stages/65_hopper_windows/range.cuh"
 #include "stages/65_hopper_windows/types.cuh"
 
+#include "stages/65_hopper_windows/columns.cuh"
 #include "stages/65_hopper_windows/documents.cuh"
 #include "stages/65_hopper_windows/dropout.cuh"
 #include "stages/65_hopper_windows/ranges.cuh"
 #include "stages/65_hopper_windows/sinks.cuh"
 #include "stages/65_hopper_windows/softmax.cuh"
+#include "stages/65_hopper_windows/tiles.cuh"
 #include "stages/65_hopper_windows/window.cuh"
 
 #include "stages/65_hopper_windows/attention.cuh"
@@ -41,23 +43,40 @@ struct Biased : Score {
     __device__ float exponent(float s, float m, int c) const { return Score::exponent(s, m, c); }
 };
 
-template <class Score, class Drop = NoDropout>
-using Any = Types<Ranges<Window>, Document, Score, Sinks, Drop>;
+template <class T, int d, class Mask, class Place>
+void launch_under(const Problem& p, void* counter) {
+    p.dropout.kept < 256 ? launch_attention<T, d, Types<Mask, Place, Scaled, Sinks, Dropout>>(p, counter)
+                         : launch_attention<T, d, Types<Mask, Place, Scaled, Sinks>>(p, counter);
+}
+
+using OfWindow = Types<Ranges<Window>, Document>;
+
+/// A counter, after what column bounds need
+std::size_t workspace_bytes(const Shape& s, int) {
+    return key_tile_bytes(s) + sizeof(unsigned);
+}
 
 template <class T, int d>
 void forward(const Problem& p) {
-    p.dropout.kept < 256 ? launch_attention<T, d, Any<Scaled, Dropout>>(p, p.workspace)
-                         : launch_attention<T, d, Any<Scaled>>(p, p.workspace);
+    void* counter = static_cast<char*>(p.workspace) + key_tile_bytes(p);
+    if (p.tiles.heads > 0) {
+        launch_under<T, d, Tiles, Dense>(p, counter);
+    } else if (p.columns.count > 0) {
+        find_rows_of_keys<Window, Sizes<d, OfWindow>::Bc>(p);
+        launch_under<T, d, Columns<Window>, Dense>(p, counter);
+    } else {
+        launch_under<T, d, Ranges<Window>, Document>(p, counter);
+    }
 }
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 78, .name = "any_mask", .parent = 65,
-             .tilings = LADDER_TILES((Sizes<d, Any<Scaled>>::Br, Sizes<d, Any<Scaled>>::Bc,
-                                      Sizes<d, Any<Scaled>>::depth),
+             .tilings = LADDER_TILES((Sizes<d, OfWindow>::Br, Sizes<d, OfWindow>::Bc,
+                                      Sizes<d, OfWindow>::depth),
                                      {192, 128, 4}, {128, 128, 2}, {128, 64, 2}),
              .change = "", .shows_in = "scores",
-             .takes = {Feature::window, Feature::documents, Feature::softcap, Feature::alibi, Feature::sinks,
-                       Feature::dropout},
-             .rounds_large_scores = true, .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
+             .takes = {Feature::window, Feature::columns, Feature::documents, Feature::tiles,
+                       Feature::softcap, Feature::alibi, Feature::sinks, Feature::dropout},
+             .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

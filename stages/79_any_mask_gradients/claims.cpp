@@ -17,7 +17,12 @@ void claim(Claims& c) {
     c.is("tiles", of.visited() * of.groups);
     c.is("exponentials", scores * (f.softcap > 0 ? 2 : 1) + (has_sinks ? rows : 0));
     c.is("wgmma_columns", of.visited() * 5 * of.Br() * of.Bc * p.d() / 1024);
-    if (f == Features()) c.only_moves({});
+    if (f != Features()) return;
+    // Lists of tiles have room for all query tiles of 64 rows of a group, and one more.
+    const Count lists = p.shape.B * p.shape.Hkv * ((p.shape.Nk + of.Bc - 1) / of.Bc),
+                visits = p.H() / Count(p.shape.Hkv) * ((p.shape.Nq + 63) / 64) + 1;
+    c.is("workspace_bytes", c.parent.workspace_bytes + lists * visits * 16 + (lists + 3) / 4 * 16);
+    c.only_moves({"workspace_bytes"});
 }
 
 /// Each alone, and all at once

@@ -1,5 +1,6 @@
-// Stage 79: gradients of all that the types of 66's kernel can do at once: a window, packed documents or
-// dropout, a softcap, ALiBi, and sinks with their gradient. The host names the types that a problem needs.
+// Stage 79: gradients of all that the types of 66's kernel can do at once: a window, with packed documents or
+// with column bounds, or lists of tiles; dropout but in documents, a softcap, ALiBi, and sinks with their
+// gradient. The host names the types that a problem needs.
 
 #include "stages/hopper.cuh"
 
@@ -14,12 +15,17 @@ using namespace ladder;
 #include "stages/65_hopper_windows/window.cuh"
 #include "stages/66_window_gradients/types.cuh"
 
+#include "stages/65_hopper_windows/any_score.cuh"
+
 #include "stages/66_window_gradients/gradients.cuh"
 #include "stages/66_window_gradients/launch.cuh"
 
 #include "stages/66_window_gradients/documents.cuh"
 #include "stages/66_window_gradients/dropout.cuh"
 #include "stages/66_window_gradients/ranges.cuh"
+#include "stages/66_window_gradients/tiles.cuh"
+
+#include "stages/66_window_gradients/columns.cuh"
 
 template <class Score>
 using Kept = Types<Ranges<Window>, InDocuments, Score>;
@@ -39,20 +45,38 @@ void launch_with(const Problem& p) {
     }
 }
 
+/// Starts the kernels of another mask: three, since a changed score is chosen at run time.
+template <class T, int d, class Mask>
+void launch_under(const Problem& p) {
+    if (p.dropout.kept < 256) {
+        launch_gradients<T, d, Types<Mask, Dense, AnyScore, Dropout>>(p);
+    } else if (p.softcap > 0 || p.alibi_slopes != nullptr) {
+        launch_gradients<T, d, Types<Mask, Dense, AnyScore>>(p);
+    } else {
+        launch_gradients<T, d, Types<Mask, Dense, Scaled>>(p);
+    }
+}
+
 template <class T, int d>
 void backward(const Problem& p) {
-    p.softcap > 0 ? launch_with<T, d, Softcap>(p) : launch_with<T, d, Scaled>(p);
+    if (p.tiles.heads > 0) {
+        launch_under<T, d, Tiles>(p);
+    } else if (p.columns.count > 0) {
+        launch_under<T, d, Columns<Window>>(p);
+    } else {
+        p.softcap > 0 ? launch_with<T, d, Softcap>(p) : launch_with<T, d, Scaled>(p);
+    }
 }
 
 using Dims = HeadDims<64, 128>;
-LADDER_STAGE(
-    backward, Dims, .number = 79, .name = "any_mask_gradients", .parent = 66, .part = 60, .place = 69,
-    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
-    .change = "softcap, ALiBi and sinks combine with windows, documents or dropout: the host picks the types",
-    .shows_in = "backward-scores", .pass = Pass::backward,
-    .takes = {Feature::window, Feature::documents, Feature::softcap, Feature::alibi, Feature::sinks,
-              Feature::dropout},
-    .diff_budget = 260,  // with five types
-    .repeats_exactly = false, .workspace_bytes = workspace_bytes<Kept<Scaled>>);
+LADDER_STAGE(backward, Dims, .number = 79, .name = "any_mask_gradients", .parent = 66, .part = 60,
+             .place = 69,
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
+             .change = "softcap, ALiBi, sinks and dropout combine with each mask: the host picks the types",
+             .shows_in = "backward-scores", .pass = Pass::backward,
+             .takes = {Feature::window, Feature::columns, Feature::documents, Feature::tiles,
+                       Feature::softcap, Feature::alibi, Feature::sinks, Feature::dropout},
+             .diff_budget = 540,  // with eight types
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes<Types<Tiles>>);
 
 }  // namespace

@@ -19,6 +19,9 @@ using namespace ladder;
 #include "stages/66_window_gradients/documents.cuh"
 #include "stages/66_window_gradients/dropout.cuh"
 #include "stages/66_window_gradients/ranges.cuh"
+#include "stages/66_window_gradients/tiles.cuh"
+
+#include "stages/66_window_gradients/columns.cuh"
 
 /// A score that knows no cap.
 struct Capped {
@@ -41,23 +44,30 @@ struct Biased : Score {
     __device__ float after_mask(float x, float L, int c) const { return Score::after_mask(x, L, c); }
 };
 
-template <class Score>
-using Kept = Types<Ranges<Window>, InDocuments, Score>;
-template <class Score>
-using Dropped = Types<Ranges<Window>, Dense, Score, Dropout>;
+/// Under dropout rows and keys are those of a sequence.
+template <class T, int d, class Mask, class Place>
+void launch_under(const Problem& p) {
+    p.dropout.kept < 256 ? launch_gradients<T, d, Types<Mask, Dense, Scaled, Dropout>>(p)
+                         : launch_gradients<T, d, Types<Mask, Place, Scaled>>(p);
+}
 
 template <class T, int d>
 void backward(const Problem& p) {
-    p.dropout.kept < 256 ? launch_gradients<T, d, Dropped<Scaled>>(p)
-                         : launch_gradients<T, d, Kept<Scaled>>(p);
+    if (p.tiles.heads > 0) {
+        launch_under<T, d, Tiles, Dense>(p);
+    } else if (p.columns.count > 0) {
+        launch_under<T, d, Columns<Window>, Dense>(p);
+    } else {
+        launch_under<T, d, Ranges<Window>, InDocuments>(p);
+    }
 }
 
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(backward, Dims, .number = 79, .name = "any_mask_gradients", .parent = 66,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "", .shows_in = "backward-scores", .pass = Pass::backward,
-             .takes = {Feature::window, Feature::documents, Feature::softcap, Feature::alibi, Feature::sinks,
-                       Feature::dropout},
-             .repeats_exactly = false, .workspace_bytes = workspace_bytes<Kept<Scaled>>);
+             .takes = {Feature::window, Feature::columns, Feature::documents, Feature::tiles,
+                       Feature::softcap, Feature::alibi, Feature::sinks, Feature::dropout},
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes<Types<Tiles>>);
 
 }  // namespace

@@ -24,8 +24,7 @@ std::size_t workspace_bytes(const Shape& s, int) {
 
 template <class T, int d>
 void forward(const Problem& p) {
-    launch(find_rows<Window>, dim3(ceil_div(p.Nk, KeyTile::Bc), std::max(1, p.columns.heads), p.B), 96, 0, p);
-    launch_attention<T, d, Bounded>(p, static_cast<char*>(p.workspace) + key_tile_bytes(p));
+    launch_attention<T, d, Bounded>(p, find_rows_of_keys<Window, Sizes<d, Bounded>::Bc>(p));
 }
 
 using Dims = HeadDims<64, 128>;

@@ -147,9 +147,9 @@ def test_each_row_of_the_table_computes_what_it_says(row):
 def test_what_the_table_does_not_combine_is_refused():
     q = np.zeros((1, 2, 70, 64), np.float16)
     pairs = [pair for pair in itertools.combinations(FEATURES, 2) if not any({*pair} <= {*row} for row in rows())]
-    assert len(pairs) == 12
+    assert len(pairs) == 4
     for pair in pairs:
-        with pytest.raises(ValueError, match="no stage computes attention with .*, |lists of tiles are the whole mask"):
+        with pytest.raises(ValueError, match="lists of tiles are the whole mask|documents do not go with column bounds"):
             flash_ladder.attention(q, q, q, **FEATURES[pair[0]], **FEATURES[pair[1]])
     with pytest.raises(ValueError, match="lists of tiles are the whole mask"):
         flash_ladder.attention(q, q, q, causal=True, **FEATURES["tiles"])
