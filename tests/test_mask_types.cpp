@@ -62,14 +62,20 @@ TEST_CASE(
                                            "drawn",    "--sinks", "drawn",     "--dropout", "0.2,5"};
         check_on("79", "2,4,2,150,300,64", all);
         check_on("79", "1,2,1,130,40,128", all);  // rows without keys
+        check_on("56", "2,4,2,150,300,256", all);
     }
-    check_on("79", "1,2,1,200,200,128",
-             {"--causal", "--documents", "60,37,0,103", "--alibi", "drawn", "--sinks", "drawn", "--softcap",
-              "20"});
-    check_on("79", "1,2,1,130,40,64", {"--causal", "--softcap", "20"});  // rows without keys, and L = -inf
-    // More rows than keys of a document, and fewer: positions are counted from its ends.
-    check_on("79", "1,2,1,200,200,64",
-             {"--documents", "60x20,37x100,0x0,103x80", "--alibi", "drawn", "--window", "30,9"});
+    for (const auto& [stage, d] : {std::pair{"79", "64"}, {"79", "128"}, {"56", "256"}}) {
+        const std::string square = std::string("1,2,1,200,200,") + d;
+        check_on(stage, square,
+                 {"--causal", "--documents", "60,37,0,103", "--alibi", "drawn", "--sinks", "drawn",
+                  "--softcap", "20"});
+        // More rows than keys of a document, and fewer: positions are counted from its ends.
+        check_on(stage, square,
+                 {"--documents", "60x20,37x100,0x0,103x80", "--alibi", "drawn", "--window", "30,9"});
+    }
+    // Rows without keys, and L = -inf
+    check_on("79", "1,2,1,130,40,64", {"--causal", "--softcap", "20"});
+    check_on("56", "1,2,1,130,40,256", {"--causal", "--softcap", "20"});
 }
 
 TEST_CASE("mask types: column bounds and lists of tiles take all scores, sinks and dropout, in both passes",
@@ -88,6 +94,7 @@ TEST_CASE("mask types: column bounds and lists of tiles take all scores, sinks a
     }
     check_on("78", "1,2,1,200,70,256", features);  // rows without keys
     check_on("79", "1,2,1,200,70,128", features);
+    check_on("56", "1,2,1,200,70,256", features);
 }
 
 TEST_CASE("mask types: gradients in a fixed order are right in every order of threads", "[cli]") {

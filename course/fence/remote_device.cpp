@@ -29,7 +29,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// What no kernel needs for the problems of a check. More would cost each of some hundred runs its time.
-constexpr std::size_t most_workspace = std::size_t{1} << 26;
+constexpr std::size_t most_workspace = std::size_t{65} << 20;
 constexpr std::uint64_t most_blocks_of_a_launch = 1 << 17;
 
 /// The machine that a run is to play.

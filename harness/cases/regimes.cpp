@@ -214,7 +214,7 @@ Regime::Problem with_dropout(Regime::Problem problem) {
 // What becomes of a score, each alone and all at once; then the same problem without.
 std::vector<Regime::Problem> score_problems() {
     std::vector<Regime::Problem> problems;
-    for (const int d : {64, 128}) {
+    for (const int d : {64, 128, 256}) {
         for (const auto& [softcap, alibi, sinks] : {std::tuple{30.0f, "", ""},
                                                     {0.0f, "geometric", ""},
                                                     {0.0f, "", "drawn"},
@@ -446,6 +446,7 @@ const std::vector<Regime>& regimes() {
         {"windows",
          "16k tokens, N = 2k to 32k, d = 64 to 256: a row sees 128 to 4k keys, or as many on both sides",
          window_problems(), true},
+        {"backward-windows", "the gradients of windows", window_problems(), true, Pass::backward},
         {"columns",
          "two sequences of 8k, 2048 columns, d = 64 and 128: masks by column bounds, pattern by pattern",
          column_problems(), true},
@@ -457,7 +458,7 @@ const std::vector<Regime>& regimes() {
          "1 to 16 query rows, 1 to 16 requests of uneven lengths up to 64k, groups of 1, 4 and 8; also paged",
          cache_problems(), true},
         {"scores",
-         "two sequences of 8k under a causal mask, d = 64 and 128: a softcap, ALiBi, sinks, all, and none",
+         "two sequences of 8k under a causal mask, d = 64 to 256: a softcap, ALiBi, sinks, all, and none",
          score_problems(), true},
         {"backward-scores", "the gradients of scores", score_problems(), true, Pass::backward},
         {"gradients",

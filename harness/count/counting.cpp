@@ -133,6 +133,7 @@ Case telling_case(const Stage& stage) {
     if (regime == "draft") c.shape = Shape{.B = 1, .H = 8, .Hkv = 2, .Nq = 4, .Nk = 2048, .d = 64};
     if (regime == "batch") c.shape = Shape{.B = 15, .H = 8, .Hkv = 2, .Nq = 1, .Nk = 512, .d = 64};
     if (regime.ends_with("wide")) c.shape.d = 256;
+    if (!stage.has_head_dim(c.shape.d)) c.shape.d = stage.head_dims.front();
     c.pass = stage.pass;
     if (const Regime* family = regime_named(regime)) {
         for (const FeatureInfo* info : in_use_of(family->problems.front().features))

@@ -28,29 +28,20 @@ struct InDocuments {
     /// A number that the document does not need
     __device__ static bool leaves_out(const KeyTile& own) { return own.first > own.last; }
 
-    /// Stores this warpgroup's dK and dV, by threads, if a box would reach into the next document, whose keys
-    /// another block writes.
+    /// Stores this warpgroup's dK or dV to X, by threads, if a box would reach into the next document, whose
+    /// keys another block writes.
     template <class T, int d>
-    __device__ static bool store_rows(const T (&dK)[d / 64][64][64], const T (&dV)[d / 64][64][64],
-                                      const Problem& p, const KeyTile& own, int first_key) {
+    __device__ static bool store_rows(const T (&tile)[d / 64][64][64], const View& X, const Problem& p,
+                                      const KeyTile& own, int first_key) {
         const int rows = own.keys.end - first_key;
         if (rows >= 64 || own.keys.end == p.Nk) return false;
-        store_first<T, d>(dK, p.dK, own, first_key, rows);
-        store_first<T, d>(dV, p.dV, own, first_key, rows);
-        return true;
-    }
-
-  private:
-    /// Writes the first `rows` of a tile in shared memory to the rows of X from `row` on. One warpgroup.
-    template <class T, int d>
-    __device__ static void store_first(const T (&tile)[d / 64][64][64], const View& X, const KeyTile& own,
-                                       int row, int rows) {
-        T* to = matrix<T>(X, own.batch, own.head) + row * X.row;
+        T* to = matrix<T>(X, own.batch, own.head) + first_key * X.row;
 #pragma unroll 1
         for (int n = threadIdx.x % 128; n < rows * (d / 8); n += 128) {
             const int r = n / (d / 8), panel = n / 8 % (d / 64), column = n % 8 * 8;
             store(reinterpret_cast<uint4*>(to + r * X.row + 64 * panel + column),
                   load(reinterpret_cast<const uint4*>(&tile[panel][r][column ^ r % 8 * 8])));
         }
+        return true;
     }
 };

@@ -23,15 +23,15 @@ struct Dropout {
         : x(uniform(int(p.dropout.seed))), y(uniform(int(p.dropout.seed >> 32))) {}
 
     template <int Br>
-    __device__ static Kept read(const Words<Br>& words, int m) {
-        return {load(&words.bits[m][threadIdx.x - 128])};
+    __device__ static Kept read(const Words<Br>& words, int m, int thread) {
+        return {load(&words.bits[m][thread])};
     }
     /// What is kept counts 256 / kept times.
     __device__ static float share(const Problem& p) { return p.dropout.kept * 0x1p-8f; }
     __device__ static float log2_share(const Problem& p) { return log2f(share(p)); }
 
-    /// Writes the mask of a visit's queries and 128 keys: 1 for kept elements. For 64 queries a lane takes
-    /// four counters, two of every 16 and key 2 t of 32. Four lanes get half a word each.
+    /// Writes the mask of a visit's queries and 32 keys for each warp: 1 for kept elements. For 64 queries a
+    /// lane takes four counters, two of every 16 and key 2 t of 32. Four lanes get half a word each.
     template <int Br, class Visit>
     __device__ void draw(const Problem& p, const KeyTile& own, const Visit& visit, Words<Br>& words) const {
         const int q = threadIdx.x % 4, half = threadIdx.x / 4 % 2, t = threadIdx.x / 8 % 4,

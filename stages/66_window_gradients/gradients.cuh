@@ -20,7 +20,7 @@ enum {
 template <int d>
 struct Tile {
     static constexpr int Br = d == 64 ? 128 : 64;
-    static constexpr int Bc = 64 * groups;
+    static constexpr int Bc = d == 256 ? 64 : 64 * groups;
 };
 
 /// The order in which blocks take the key tiles of all key/value heads: the first one of each of `section`
@@ -361,7 +361,7 @@ __global__ void __launch_bounds__(threads, 1)
             float2 L[8];
 #pragma unroll
             for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
-            const auto kept = Dropout::template read<Br>(shared.kept[slot], m);
+            const auto kept = Dropout::template read<Br>(shared.kept[slot], m, threadIdx.x - 128);
             if (m == 0) wgmma_wait<1>(S);
             choose(score, [&](const auto& chosen) {
                 exponentiate<T, Br>(chosen, masked[n], columns, kept, m, L, S, P);
@@ -369,7 +369,8 @@ __global__ void __launch_bounds__(threads, 1)
             wgmma_fence();
             add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
             if (m == 0) wgmma_wait<1>(dP);
-            const auto again = Dropout::template read<Br>(shared.kept[slot], m);  // no register in between
+            // Read again: no register in between
+            const auto again = Dropout::template read<Br>(shared.kept[slot], m, threadIdx.x - 128);
 #pragma unroll
             for (int c = 32 * m; c < 32 * m + 32; c += 4) {
                 const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
@@ -422,7 +423,10 @@ __global__ void __launch_bounds__(threads, 1)
     write_tile<T, d>(dV, 1.0f, shared.V[G]);
     fence_proxy_async();
     named_barrier_sync(gradients_full + G, 128);
-    if (Place::template store_rows<T, d>(shared.K[G], shared.V[G], p, own, first_key)) return;
+    if (Place::template store_rows<T, d>(shared.K[G], p.dK, p, own, first_key)) {
+        Place::template store_rows<T, d>(shared.V[G], p.dV, p, own, first_key);
+        return;
+    }
     if (threadIdx.x % 128 == 0) {
         bulk_store(&maps.dK, shared.K[G], 0, first_key, h_kv, b);
         bulk_store(&maps.dV, shared.V[G], 0, first_key, h_kv, b);

@@ -1,14 +1,15 @@
 // Lists of tiles as a mask: any mask of tiles of 64 x 64. Part of the namespace of the stages that include
 // it.
 
-/// An entry of a block's transposed list: a tile of 64 query rows. For the key tile of each warpgroup it is
-/// full, hidden, crossed by the edge of a causal mask or of K, or the partial tile with this number.
+/// An entry of a block's transposed list: a tile of 64 query rows. For each 64 keys of the block it is full,
+/// hidden, crossed by the edge of a causal mask or of K, or the partial tile with this number.
 struct alignas(16) QueryTile {
     static constexpr int full = -1, hidden = -2, edge = -3;
     int head, row, kind[2];  // query head, first row
 };
 
-/// Sets the kinds of query tile r of all lists for key tiles j and j + 1, if this list has them
+/// Sets the kinds of query tile r of all lists for `pieces` key tiles from j on, if this list has them
+template <int pieces>
 __device__ void look_up(const TileList& list, std::int64_t r, int j, bool partial, int (&kind)[groups]) {
     const int end = load(list.first + r + 1);
     int n = load(list.first + r);
@@ -16,21 +17,22 @@ __device__ void look_up(const TileList& list, std::int64_t r, int j, bool partia
         const int middle = (n + past) / 2;
         load(list.tiles + middle) < j ? n = middle + 1 : past = middle;
     }
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < pieces; ++g) {
         if (n < end && load(list.tiles + n) == j + g) kind[g] = partial ? n : QueryTile::full, ++n;
     }
 }
 
 /// The same for query tile i of head h: by both lists, or without lists by a causal mask and the end of K
+template <int pieces>
 __device__ void classify(const Problem& p, int b, int h, int i, int j, int (&kind)[groups]) {
     if (p.tiles.heads > 0) {
         const int head = b % p.tiles.batches * p.tiles.heads + h / (p.H / p.tiles.heads);
         const std::int64_t r = std::int64_t{head} * ceil_div(p.Nq, 64) + i;
-        look_up(p.tiles.full, r, j, false, kind);
-        return look_up(p.tiles.partial, r, j, true, kind);
+        look_up<pieces>(p.tiles.full, r, j, false, kind);
+        return look_up<pieces>(p.tiles.partial, r, j, true, kind);
     }
     const int reach = p.causal ? i * 64 + p.Nk - p.Nq : p.Nk;  // row 64 i sees no key past it
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < pieces; ++g) {
         if ((j + g) * 64 < min(p.Nk, reach + 64)) kind[g] = QueryTile::edge;
         if ((j + g + 1) * 64 <= min(p.Nk, reach + 1)) kind[g] = QueryTile::full;
     }
@@ -57,7 +59,7 @@ struct TransposedLists {
 };
 
 /// Writes the transposed list of a block of `gradients`. One warp.
-template <int tiles>
+template <int tiles, int pieces>
 __global__ void __launch_bounds__(32) find_visits(const Problem p, const TransposedLists lists) {
     const int j = blockIdx.x, h_kv = blockIdx.y, b = blockIdx.z, lane = threadIdx.x;
     const int list = (b * p.Hkv + h_kv) * lists.Tc + j, heads = p.H / p.Hkv, Tr = ceil_div(p.Nq, 64);
@@ -66,7 +68,7 @@ __global__ void __launch_bounds__(32) find_visits(const Problem p, const Transpo
     for (int first = 0; first < heads * Tr; first += 32) {  // a lane classifies one query tile of 32
         const int n = first + lane;
         QueryTile visit = {h_kv * heads + n / Tr, n % Tr * 64, {QueryTile::hidden, QueryTile::hidden}};
-        if (n < heads * Tr) classify(p, b, visit.head, n % Tr, 2 * j, visit.kind);
+        if (n < heads * Tr) classify<pieces>(p, b, visit.head, n % Tr, pieces * j, visit.kind);
         unsigned seen =
             __ballot_sync(~0u, visit.kind[0] != QueryTile::hidden || visit.kind[1] != QueryTile::hidden);
         for (; seen != 0; seen &= seen - 1, ++count) {
@@ -89,11 +91,11 @@ struct Tiles {
         const std::size_t all = blocks(s, ceil_div(s.Nk, Bc));
         return all * most_visits(s) * sizeof(QueryTile) + (all + 3) / 4 * 16;  // and slots
     }
-    template <int Br>
+    template <int Br, int Bc>
     static Lists find_lists(const Problem& p, int Tc, std::byte* workspace) {
         auto* tiles = reinterpret_cast<QueryTile*>(workspace);
         const Lists lists = {tiles, reinterpret_cast<int*>(tiles + blocks(p, Tc) * most_visits(p)), Tc};
-        launch(find_visits<Br / 64>, dim3(Tc, p.Hkv, p.B), 32, 0, p, lists);
+        launch(find_visits<Br / 64, Bc / 64>, dim3(Tc, p.Hkv, p.B), 32, 0, p, lists);
         return lists;
     }
 

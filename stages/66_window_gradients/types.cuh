@@ -33,9 +33,9 @@ struct Dense {
     }
     /// A number without a tile
     __device__ static bool leaves_out(const KeyTile&) { return false; }
-    /// Stores 64 rows of dK and dV from this key on, if they share a box with rows that another block writes.
+    /// Stores 64 rows of dK or dV from this key on, if they share a box with rows that another block writes.
     template <class T, int d, class Panels>
-    __device__ static bool store_rows(const Panels&, const Panels&, const Problem&, const KeyTile&, int) {
+    __device__ static bool store_rows(const Panels&, const View&, const Problem&, const KeyTile&, int) {
         return false;
     }
 };
@@ -45,7 +45,7 @@ struct NoLists {
     using Lists = Nothing;
     using Shared = Nothing;
     static std::size_t lists_bytes(const Shape&, int) { return 0; }
-    template <int Br>
+    template <int Br, int Bc>
     static Lists find_lists(const Problem&, int, std::byte*) {
         return {};
     }
@@ -79,7 +79,7 @@ struct NoDropout {
     };
 
     template <int Br>
-    __device__ static Kept read(const Words<Br>&, int) {
+    __device__ static Kept read(const Words<Br>&, int, int) {
         return {};
     }
     __device__ static float share(const Problem&) { return 1.0f; }

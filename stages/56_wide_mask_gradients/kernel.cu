@@ -1,0 +1,77 @@
+// Stage 56: gradients at d = 256 under all that 79 takes. 57's two roles ask the questions of 66's kernel:
+// the warpgroup that computes P asks the mask and the score, and hands over P times the score's derivative.
+
+#include "stages/hopper.cuh"
+
+namespace {
+
+using namespace ladder;
+
+#include "stages/65_hopper_windows/alibi.cuh"
+#include "stages/65_hopper_windows/philox.cuh"
+#include "stages/65_hopper_windows/range.cuh"
+#include "stages/65_hopper_windows/softcap.cuh"
+#include "stages/65_hopper_windows/window.cuh"
+#include "stages/66_window_gradients/types.cuh"
+
+#include "stages/65_hopper_windows/any_score.cuh"
+
+#include "stages/66_window_gradients/gradients.cuh"
+#include "stages/66_window_gradients/launch.cuh"
+
+#include "stages/66_window_gradients/wide_gradients.cuh"
+
+#include "stages/66_window_gradients/documents.cuh"
+#include "stages/66_window_gradients/dropout.cuh"
+#include "stages/66_window_gradients/ranges.cuh"
+#include "stages/66_window_gradients/tiles.cuh"
+
+#include "stages/66_window_gradients/columns.cuh"
+
+template <class Score>
+using Kept = Types<Ranges<Window>, InDocuments, Score>;
+template <class Score>
+using Dropped = Types<Ranges<Window>, Dense, Score, Dropout>;
+
+/// Starts the kernels of this score. Under dropout the warps that multiply wait for those that draw, so they
+/// have time for ALiBi's additions, whether the problem has slopes or not.
+template <class T, int d, class Score>
+void launch_with(const Problem& p) {
+    if (p.dropout.kept < 256) {
+        launch_gradients<T, d, Dropped<Alibi<Score>>>(p);
+    } else if (p.alibi_slopes != nullptr) {
+        launch_gradients<T, d, Kept<Alibi<Score>>>(p);
+    } else {
+        launch_gradients<T, d, Kept<Score>>(p);
+    }
+}
+
+/// Starts the kernels of a mask whose scores are chosen at run time.
+template <class T, int d, class Mask>
+void launch_under(const Problem& p) {
+    p.dropout.kept < 256 ? launch_gradients<T, d, Types<Mask, Dense, AnyScore, Dropout>>(p)
+                         : launch_gradients<T, d, Types<Mask, Dense, AnyScore>>(p);
+}
+
+template <class T, int d>
+void backward(const Problem& p) {
+    if (p.tiles.heads > 0) {
+        launch_under<T, d, Tiles>(p);
+    } else if (p.columns.count > 0) {
+        launch_under<T, d, Columns<Window>>(p);
+    } else {
+        p.softcap > 0 ? launch_with<T, d, Softcap>(p) : launch_with<T, d, Scaled>(p);
+    }
+}
+
+using Dims = HeadDims<256>;
+LADDER_STAGE(backward, Dims, .number = 56, .name = "wide_mask_gradients", .parent = 79, .part = 60,
+             .place = 71, .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {64, 64, 2}),
+             .change = "d = 256: the warpgroup of dV asks the mask, and hands over P times the score's slope",
+             .shows_in = "backward-scores", .pass = Pass::backward,
+             .takes = {Feature::window, Feature::columns, Feature::documents, Feature::tiles,
+                       Feature::softcap, Feature::alibi, Feature::sinks, Feature::dropout},
+             .diff_budget = 220,  // with another kernel of a key tile
+             .repeats_exactly = false, .workspace_bytes = workspace_bytes<Types<Tiles>>);
+
+}  // namespace
