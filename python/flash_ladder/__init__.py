@@ -113,13 +113,13 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
                        alibi_slopes: Any = None, sinks: Any = None, dropout_p: float = 0.0,
                        seed: Optional[int] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
                        backend: str = "cpu") -> Any:
-    """dQ, dK and dV: the gradients of a loss by Q, K and V, from its gradient by O.
+    """dQ, dK and dV: the gradients of a loss by Q, K and V, from its gradient by O; and with sinks dsinks.
 
     q, o, do: (B, H, Nq, d); k, v: (B, Hkv, Nk, d); lse: (B, H, Nq), fp32. o and lse are what
     attention(..., return_lse=True) returned with the same mask and scale. Otherwise as attention(). What no stage has
     gradients for is refused.
 
-    Returns (dQ, dK, dV), of the axes and strides of q, k and v.
+    Returns (dQ, dK, dV), of the axes and strides of q, k and v, or (dQ, dK, dV, dsinks), with dsinks (H,), fp32.
     """
     mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
                 tiles=tiles, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p, seed=seed)
@@ -133,7 +133,7 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
         if tuple(x.shape) != tuple(q.shape):
             raise ValueError(f"{name} is {tuple(x.shape)} and Q is {tuple(q.shape)}: they must agree")
     if call.width != q.shape[3]:
-        return _by_zero_columns(attention_backward, call.width, (q, k, v, o, lse, do), (q, k, v), scale, **mask,
+        return _by_zero_columns(attention_backward, call.width, (q, k, v, o, lse, do), (q, k, v, q), scale, **mask,
                                 stage=stage, backend=backend)
     return call.backward((q, k, v), lse, scale)
 
@@ -297,17 +297,19 @@ class _Call:
         return O, L
 
     def backward(self, tensors, lse, scale):
-        """dQ, dK and dV, like these tensors."""
+        """dQ, dK and dV, like these tensors, and with sinks dsinks."""
         at, library = self.at, self.at.library
         gradients = [library.empty_like(x) for x in tensors]
+        dsinks = [library.empty((at.first.shape[1],), "float32", at.first)] if "sinks" in at.numbers else []
         workspace = self._workspace()
         Q, K, V, O, dO = (place[:3] for place in at.places.values())
         self.kernel.backward(Q, K, V, O, at.place("L", lse)[0], dO,
-                             *(at.place(name, x)[:3] for name, x in zip(("dQ", "dK", "dV"), gradients)), at.bf16,
-                             self.mask, scale, self._address(workspace), library.stream)
+                             *(at.place(name, x)[:3] for name, x in zip(("dQ", "dK", "dV"), gradients)),
+                             at.place("dsinks", dsinks[0])[0] if dsinks else 0, at.bf16, self.mask, scale,
+                             self._address(workspace), library.stream)
         if at.on_gpu:
             library.finish()
-        return tuple(gradients)
+        return *gradients, *dsinks
 
     def _workspace(self):
         if not self.at.on_gpu:

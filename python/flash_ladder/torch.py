@@ -55,8 +55,9 @@ def _(q, *rest):
 
 
 @torch.library.register_fake("flash_ladder::attention_backward")
-def _(q, k, v, *rest):
-    return _empty_as(q), _empty_as(k), _empty_as(v)
+def _(q, k, v, o, lse, do, causal, arrays, integers, reals, names, *rest):
+    dsinks = [q.new_empty(q.shape[1:2], dtype=torch.float32)] if "sinks" in names else []
+    return [_empty_as(q), _empty_as(k), _empty_as(v), *dsinks]
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: Optional[Sequence[int]] = None,
@@ -67,12 +68,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
               v_scale: Optional[Scales] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
               backward_stage: Optional[StageName] = None, return_lse: bool = False,
               backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
-    """flash_ladder.attention of tensors, with gradients by q, k and v.
+    """flash_ladder.attention of tensors, with gradients by q, k, v and sinks.
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d), fp16 or bf16; in an autocast region they are cast to its type first.
     cu_seqlens_q, cu_seqlens_k, columns, tiles: integers, as in flash_ladder.attention, also tensors. A call checks those
         that are not on a GPU, and copies them there. Gradients are refused where no stage computes them.
-    softcap, alibi_slopes, sinks: as in flash_ladder.attention. No gradient flows to them.
+    softcap, alibi_slopes, sinks: as in flash_ladder.attention. Slopes that require a gradient are refused.
     q_scale, k_scale, v_scale: of q, k and v in float8_e4m3fn, as in flash_ladder.attention. Scales are checked, which waits
         for those on a GPU.
     stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
@@ -104,15 +105,15 @@ def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, 
                        alibi_slopes: Optional[Scales] = None, sinks: Optional[Scales] = None,
                        dropout_p: float = 0.0, seed: Optional[int] = None,
                        scale: Optional[float] = None, stage: Optional[StageName] = None,
-                       backend: str = "cpu") -> Tuple[Tensor, Tensor, Tensor]:
-    """dQ, dK and dV of tensors: see flash_ladder.attention_backward."""
+                       backend: str = "cpu") -> Tuple[Tensor, ...]:
+    """dQ, dK and dV of tensors, and with sinks dsinks: see flash_ladder.attention_backward."""
     _require_tensors(Q=q, K=k, V=v, O=o, L=lse, dO=do)
     mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
                 tiles=tiles, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p, seed=seed)
     try:
-        return _attention_backward(
+        return tuple(_attention_backward(
             q, k, v, o, lse, do, *_given(q, k, mask),
-            _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))
+            _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend)))
     except RuntimeError as error:
         raise _as_said(error) from None
 

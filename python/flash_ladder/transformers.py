@@ -7,8 +7,8 @@
 It takes transformers 4.54, since older ones make masks for attention that they do not know. Prefill, decoding with a
 cache, grouped heads and sliding windows run as they are. Of a static cache the keys that exist are read. A batch with
 padding, by the model's attention_mask (B, N), is computed as packed documents, without its padding, where O is 0. Any
-other mask of bools is computed as lists of tiles. The softcap of Gemma 2 and the sinks of gpt-oss are computed, the latter
-where they need no gradient. All else that a model asks of attention and no stage computes is refused: a bias, dropout.
+other mask of bools is computed as lists of tiles. The softcap of Gemma 2 and the sinks of gpt-oss are computed, with their
+gradients. All else that a model asks of attention and no stage computes is refused: a bias, dropout.
 """
 
 from typing import NamedTuple, Optional

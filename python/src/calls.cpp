@@ -253,6 +253,7 @@ class Registered {
         add(p.dQ, p.B, p.H, p.Nq, p.d, "dQ", true);
         add(p.dK, p.B, p.Hkv, p.Nk, p.d, "dK", true);
         add(p.dV, p.B, p.Hkv, p.Nk, p.d, "dV", true);
+        if (p.dsinks != nullptr) add({p.dsinks, 0, 1, 0}, 1, p.H, 1, 1, "dsinks", true, sizeof(float));
     }
     Registered(const Registered&) = delete;
     Registered& operator=(const Registered&) = delete;
@@ -582,9 +583,9 @@ void Kernel::forward(const Tensor& Q, const Tensor& K, const Tensor& V, const Te
 }
 
 void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
-                      const Tensor& dO, const Tensor& dQ, const Tensor& dK, const Tensor& dV, DType dtype,
-                      const Mask& mask, std::optional<double> scale, std::uintptr_t workspace,
-                      std::uintptr_t stream) {
+                      const Tensor& dO, const Tensor& dQ, const Tensor& dK, const Tensor& dV,
+                      std::uintptr_t dsinks, DType dtype, const Mask& mask, std::optional<double> scale,
+                      std::uintptr_t workspace, std::uintptr_t stream) {
     const Call call;
     if (is_forward())
         throw BadUsage(fmt::format("{} computes attention, not its gradients", stage_->folder()));
@@ -598,6 +599,7 @@ void Kernel::backward(const Tensor& Q, const Tensor& K, const Tensor& V, const T
     p.dQ = view_of("dQ", dQ);
     p.dK = view_of("dK", dK);
     p.dV = view_of("dV", dV);
+    p.dsinks = reinterpret_cast<float*>(dsinks);
     run(sizes, p, K.axes, mask.numbers, stream);
 }
 

@@ -89,11 +89,12 @@ class Kernel {
                  DType dtype, const Mask& mask, std::optional<double> scale, std::uintptr_t workspace,
                  std::uintptr_t stream);
 
-    /// dQ, dK and dV, in the same way, of O and L that a forward pass has left.
+    /// dQ, dK and dV, and with sinks dsinks (H), fp32, in the same way, of O and L that a forward pass has
+    /// left.
     void backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O, std::uintptr_t L,
-                  const Tensor& dO, const Tensor& dQ, const Tensor& dK, const Tensor& dV, DType dtype,
-                  const Mask& mask, std::optional<double> scale, std::uintptr_t workspace,
-                  std::uintptr_t stream);
+                  const Tensor& dO, const Tensor& dQ, const Tensor& dK, const Tensor& dV,
+                  std::uintptr_t dsinks, DType dtype, const Mask& mask, std::optional<double> scale,
+                  std::uintptr_t workspace, std::uintptr_t stream);
 
   private:
     struct Sizes {

@@ -130,12 +130,13 @@ NB_MODULE(_core, m) {
             "backward",
             [](Kernel& kernel, const Place& Q, const Place& K, const Place& V, const Place& O,
                std::uintptr_t L, const Place& dO, const Place& dQ, const Place& dK, const Place& dV,
-               bool bf16, const Mask& mask, std::optional<double> scale, std::uintptr_t workspace,
-               std::uintptr_t stream) {
+               std::uintptr_t dsinks, bool bf16, const Mask& mask, std::optional<double> scale,
+               std::uintptr_t workspace, std::uintptr_t stream) {
                 kernel.backward(tensor(Q), tensor(K), tensor(V), tensor(O), L, tensor(dO), tensor(dQ),
-                                tensor(dK), tensor(dV), dtype_of(bf16), mask, scale, workspace, stream);
+                                tensor(dK), tensor(dV), dsinks, dtype_of(bf16), mask, scale, workspace,
+                                stream);
             },
-            "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "dO"_a, "dQ"_a, "dK"_a, "dV"_a, "bf16"_a, "mask"_a,
+            "Q"_a, "K"_a, "V"_a, "O"_a, "L"_a, "dO"_a, "dQ"_a, "dK"_a, "dV"_a, "dsinks"_a, "bf16"_a, "mask"_a,
             "scale"_a.none(), "workspace"_a, "stream"_a, Free());
     m.def(
         "kernel_of",

@@ -150,9 +150,10 @@ struct Named {
     at::ArrayRef<double> reals;
     Names names;
 
-    bool has(std::string_view name) const {
-        const auto is = [&](const std::string& one) { return one == name; };
-        return std::any_of(names.begin(), names.end(), is);
+    std::optional<Tensor> array(std::string_view name) const {
+        for (std::size_t i = 0; i < arrays.size() && i < names.size(); ++i)
+            if (std::string(names[i]) == name) return arrays[i];
+        return std::nullopt;
     }
 
     /// As stages take it; kernels read the arrays in `kept`. Numbers in the host's memory are checked first,
@@ -258,7 +259,7 @@ double default_scale(const Tensor& Q) {
 /// O, as Q is laid out, and L.
 std::tuple<Tensor, Tensor> computed(const Tensor& Q, const Tensor& K, const Tensor& V, const Named& given,
                                     Scale scale, Word stage, c10::string_view backend, bool may_copy) {
-    require_agreement({{"Q", Q}, {"K", K}, {"V", V}}, given.has("k_scale") || given.has("v_scale"));
+    require_agreement({{"Q", Q}, {"K", K}, {"V", V}}, given.array("k_scale") || given.array("v_scale"));
     Tensor O;
     const Tensor L = at::empty(Q.sizes().slice(0, 3), Q.options().dtype(at::kFloat));
     with_kernel(true, stage, backend, Q, K, V, given,
@@ -300,12 +301,11 @@ Tensor readable(const Tensor& x) {
     return is ? x : x.clone(at::MemoryFormat::Contiguous);
 }
 
-std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Tensor& K, const Tensor& V,
-                                                      const Tensor& O, const Tensor& L, const Tensor& dO,
-                                                      bool causal, at::TensorList arrays,
-                                                      c10::SymIntArrayRef integers,
-                                                      at::ArrayRef<double> reals, Names names, Scale scale,
-                                                      Word stage, c10::string_view backend) {
+/// dQ, dK and dV, and with sinks dsinks (H), fp32.
+std::vector<Tensor> attention_backward(const Tensor& Q, const Tensor& K, const Tensor& V, const Tensor& O,
+                                       const Tensor& L, const Tensor& dO, bool causal, at::TensorList arrays,
+                                       c10::SymIntArrayRef integers, at::ArrayRef<double> reals, Names names,
+                                       Scale scale, Word stage, c10::string_view backend) {
     require_agreement({{"Q", Q}, {"K", K}, {"V", V}, {"O", O}, {"dO", dO}});
     TORCH_CHECK_TYPE(L.scalar_type() == at::kFloat, "L is ", dtype_name(L), "; expected float32");
     TORCH_CHECK_VALUE(L.sizes() == Q.sizes().slice(0, 3), "L is ", axes_text(L.sizes()), "; expected ",
@@ -316,20 +316,23 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Tensor& Q, const Ten
         TORCH_CHECK_VALUE(x.sizes() == Q.sizes(), name, " is ", axes_text(x.sizes()), " and Q is ",
                           axes_text(Q.sizes()), ": they must agree");
     }
-    Tensor dQ, dK, dV;
+    const Named given{causal, arrays, integers, reals, names};
+    Tensor dQ, dK, dV, dsinks;
+    if (given.array("sinks")) dsinks = at::empty({Q.size(1)}, L.options());
     const Tensor l = L.contiguous();
-    with_kernel(false, stage, backend, Q, K, V, {causal, arrays, integers, reals, names},
+    with_kernel(false, stage, backend, Q, K, V, given,
                 [&](auto& kernel, std::int64_t width, const Mask& mask, std::uintptr_t workspace,
                     std::uintptr_t stream) {
                     const Tensor q = widened(Q, width), k = widened(K, width), v = widened(V, width),
                                  o = widened(O, width), d_o = readable(widened(dO, width)), d_q = empty_as(q),
                                  d_k = empty_as(k), d_v = empty_as(v);
                     kernel.backward(place(q), place(k), place(v), place(o), address(l), place(d_o),
-                                    place(d_q), place(d_k), place(d_v), dtype_of(Q), mask,
+                                    place(d_q), place(d_k), place(d_v), address(dsinks), dtype_of(Q), mask,
                                     scale.value_or(default_scale(Q)), workspace, stream);
                     dQ = narrowed(d_q, Q), dK = narrowed(d_k, K), dV = narrowed(d_v, V);
                 });
-    return {dQ, dK, dV};
+    if (!dsinks.defined()) return {dQ, dK, dV};
+    return {dQ, dK, dV, dsinks};
 }
 
 /// The operator of this name, the only one of this type, by way of the dispatcher: a tracer of a call
@@ -352,11 +355,13 @@ std::tuple<Tensor, Tensor> below_autograd(const Tensor& Q, const Tensor& K, cons
 
 struct Attention : torch::autograd::Function<Attention> {
     using Rest = std::tuple<bool, std::vector<double>, Names, Scale, std::optional<std::string>, std::string>;
-    static constexpr std::size_t arguments = 8;    // of below_autograd()
+    static constexpr std::size_t arguments = 9;    // of forward()
     static constexpr std::size_t first_array = 5;  // of the tensors that are saved
 
+    /// Of the tensors in `given` only the sinks, if there are any, get a gradient: autograd is to see them.
     static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const Tensor& Q,
-                                                  const Tensor& K, const Tensor& V, const Named& given,
+                                                  const Tensor& K, const Tensor& V,
+                                                  const std::optional<Tensor>& /*sinks*/, const Named& given,
                                                   Scale scale, Word stage, Word backward_stage,
                                                   c10::string_view backend) {
         const auto [O, L] = below_autograd(Q, K, V, given, scale, stage, backward_stage, backend);
@@ -372,18 +377,17 @@ struct Attention : torch::autograd::Function<Attention> {
     }
 
     static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
-                                                   const torch::autograd::variable_list& gradients) {
-        torch::autograd::variable_list of_arguments(arguments);
-        if (!gradients[0].defined()) return of_arguments;
+                                                   const torch::autograd::variable_list& of_outputs) {
+        if (!of_outputs[0].defined()) return torch::autograd::variable_list(arguments);
         const auto saved = ctx->get_saved_variables();
         const auto integers = ctx->saved_data["integers"].toSymIntVector();
         const auto [causal, reals, names, scale, stage, backend] = ctx->saved_data["rest"].to<Rest>();
-        std::tie(of_arguments[0], of_arguments[1], of_arguments[2]) =
-            dispatched<decltype(attention_backward)>("flash_ladder::attention_backward")
-                .call(saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0], causal,
-                      at::TensorList(saved).slice(first_array), integers, reals, names, scale,
-                      stage ? Word(*stage) : Word(), backend);
-        return of_arguments;
+        auto gradients = dispatched<decltype(attention_backward)>("flash_ladder::attention_backward")
+                             .call(saved[0], saved[1], saved[2], saved[3], saved[4], of_outputs[0], causal,
+                                   at::TensorList(saved).slice(first_array), integers, reals, names, scale,
+                                   stage ? Word(*stage) : Word(), backend);
+        gradients.resize(arguments);
+        return gradients;
     }
 };
 
@@ -391,21 +395,21 @@ std::tuple<Tensor, Tensor> with_gradients(const Tensor& Q, const Tensor& K, cons
                                           at::TensorList arrays, c10::SymIntArrayRef integers,
                                           at::ArrayRef<double> reals, Names names, Scale scale, Word stage,
                                           Word backward_stage, c10::string_view backend) {
-    for (const Tensor& x : {Q, K, V}) {
-        TORCH_CHECK_NOT_IMPLEMENTED(!x._fw_grad(0).defined(),
-                                    "flash_ladder::attention has no derivatives in "
-                                    "forward mode");
-    }
-    for (std::size_t i = 0; i < arrays.size() && i < names.size() && at::GradMode::is_enabled(); ++i)
-        TORCH_CHECK_TYPE(!arrays[i].requires_grad(), std::string(names[i]),
+    const auto is_dual = [](const Tensor& x) { return x._fw_grad(0).defined(); };
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !is_dual(Q) && !is_dual(K) && !is_dual(V) && std::none_of(arrays.begin(), arrays.end(), is_dual),
+        "flash_ladder::attention has no derivatives in forward mode");
+    const Named given{causal, arrays, integers, reals, names};
+    const std::optional<Tensor> sinks = given.array("sinks");
+    for (std::size_t i = 0; i < arrays.size() && i < names.size() && at::GradMode::is_enabled(); ++i) {
+        const std::string name = names[i];
+        TORCH_CHECK_TYPE(name == "sinks" || !arrays[i].requires_grad(), name,
                          " requires a gradient, and none flows to it");
-    const auto call = [&](const auto& f) {
-        return f(Q, K, V, Named{causal, arrays, integers, reals, names}, scale, stage, backward_stage,
-                 backend);
-    };
-    if (!at::GradMode::is_enabled() || !(Q.requires_grad() || K.requires_grad() || V.requires_grad()))
-        return call(below_autograd);
-    const auto outputs = call([](const auto&... arguments) { return Attention::apply(arguments...); });
+    }
+    if (!at::GradMode::is_enabled() ||
+        !(Q.requires_grad() || K.requires_grad() || V.requires_grad() || (sinks && sinks->requires_grad())))
+        return below_autograd(Q, K, V, given, scale, stage, backward_stage, backend);
+    const auto outputs = Attention::apply(Q, K, V, sinks, given, scale, stage, backward_stage, backend);
     return {outputs[0], outputs[1]};
 }
 
@@ -421,7 +425,7 @@ TORCH_LIBRARY(flash_ladder, m) {
     define("attention(Tensor q, Tensor k, Tensor v, " + rest +
            "str? backward_stage, str backend) -> (Tensor, Tensor)");
     define("attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, " + rest +
-           "str backend) -> (Tensor, Tensor, Tensor)");
+           "str backend) -> Tensor[]");
     define("decode(Tensor q, Tensor k, Tensor v, " + rest + "str backend) -> (Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(flash_ladder, CPU, m) {

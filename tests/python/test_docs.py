@@ -139,6 +139,7 @@ def test_each_row_of_the_table_computes_what_it_says(row):
             with np.errstate(invalid="ignore"):  # of rows without keys
                 exact = gradients_of_scores(q, k, v, do, seen, **scores) if scores else [
                     np.nan_to_num(x) for x in reference_gradients(q, k, v, do, seen=seen, weights=weights)]
+            assert len(gradients) == len(exact) == 3 + ("sinks" in scores)
             for got, expected in zip(gradients, exact):
                 assert relative(got, expected) < 2e-3
 

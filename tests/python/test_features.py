@@ -269,8 +269,6 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
     refused = [
         (f"{PLAIN} does not take lists of tiles", lambda: flash_ladder.attention(q, k, v, stage=PLAIN, tiles=tiles)),
         (f"{PLAIN} does not take dropout", lambda: flash_ladder.attention(q, k, v, stage=PLAIN, **dropout)),
-        ("no stage computes attention with lists of tiles, dropout",
-         lambda: flash_ladder.attention(q, k, v, tiles=tiles, **dropout)),
         (f"{dropping} does not take a sliding window",
          lambda: flash_ladder.attention(q, k, v, window=(3, -1), stage=dropping, **dropout)),
         (f"{GRADIENTS} does not take dropout",
@@ -279,14 +277,10 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=dropping_gradients, **documents, **dropout)),
         ("no stage computes its gradients with packed documents, dropout",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, **documents, **dropout)),
-        ("no stage computes its gradients with lists of tiles at head dimension 256",
-         lambda: flash_ladder.attention_backward(*(np.tile(x, 4) for x in (q, k, v, O)), L, np.tile(O, 4), tiles=tiles)),
         (f"{windowed} does not take lists of tiles",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, tiles=tiles, stage=windowed)),
-        ("no stage computes its gradients with dropout at head dimension 256",
-         lambda: flash_ladder.attention_backward(*(np.tile(x, 4) for x in (q, k, v, O)), L, np.tile(O, 4), **dropout)),
         (f"{PAGES} does not take a shared prefix", lambda: pages(prefix=64, stage=PAGES)),
-        ("no stage computes its gradients with column bounds, packed documents at head dimension 64",
+        ("cu_seqlens_q: packed documents do not go with column bounds",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, **documents)),
         (f"{windowed} does not take column bounds",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, columns=columns, stage=windowed)),
@@ -295,7 +289,7 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
         (f"{PLAIN} does not take packed", lambda: flash_ladder.attention(q, k, v, stage=PLAIN, **documents)),
         (f"{PLAIN} does not take column bounds",
          lambda: flash_ladder.attention(q, k, v, stage=PLAIN, columns=columns)),
-        ("no stage computes attention with column bounds, packed",
+        ("cu_seqlens_q: packed documents do not go with column bounds",
          lambda: flash_ladder.attention(q, k, v, columns=columns, **documents)),
         (f"{LENGTHS} does not take ",
          lambda: flash_ladder.decode(*(x.swapaxes(1, 2)[:, :64] for x in packed), block_table=[[0]], stage=LENGTHS)),
@@ -478,8 +472,13 @@ def test_jax_has_features_too(packed, requests):
     here = lambda x: jax.numpy.asarray(x, device=jax.devices("cpu")[0])
     O = flash_ladder.attention(*map(here, packed), cu_seqlens_q=here(np.array(ROWS, np.int32)), cu_seqlens_k=KEYS)
     assert (np.asarray(O) == flash_ladder.attention(*packed, cu_seqlens_q=ROWS, cu_seqlens_k=KEYS)).all()
-    O = flash_ladder.attention(*map(here, packed), alibi_slopes=here(SLOPES[0]), sinks=here(SINKS), softcap=2.0)
-    assert (np.asarray(O) == flash_ladder.attention(*packed, alibi_slopes=SLOPES[0], sinks=SINKS, softcap=2.0)).all()
+    scores = dict(alibi_slopes=SLOPES[0], sinks=SINKS, softcap=2.0)
+    O, L = flash_ladder.attention(*packed, **scores, return_lse=True)
+    arrays, made = (*packed, O, L, O), {name: here(x) if name != "softcap" else x for name, x in scores.items()}
+    assert (np.asarray(flash_ladder.attention(*map(here, packed), **made)) == O).all()
+    dsinks = flash_ladder.attention_backward(*map(here, arrays), **made)[3]
+    assert isinstance(dsinks, jax.Array) and dsinks.dtype == np.float32
+    assert (np.asarray(dsinks) == flash_ladder.attention_backward(*arrays, **scores)[3]).all()
     seen = visible(70, 90, True, (9, -1))
     tiles = flash_ladder.tile_lists(here(seen))
     assert all(isinstance(x, jax.Array) for x in tiles[1:])

@@ -25,7 +25,7 @@ def of_scores(q, k, v, seen, softcap=0.0, alibi_slopes=None, sinks=None, kept=1.
 
 
 def gradients_of_scores(q, k, v, do, seen, softcap=0.0, **others):
-    """dQ, dK and dV of the same, by the formulas of standard attention."""
+    """dQ, dK and dV of the same, and with sinks dsinks, by the formulas of standard attention."""
     O, L = of_scores(q, k, v, seen, softcap, **others)
     q, k, v, do = (x.astype(np.float64) for x in (q, k, v, do))
     group, scale = q.shape[1] // k.shape[1], q.shape[-1] ** -0.5
@@ -36,11 +36,15 @@ def gradients_of_scores(q, k, v, do, seen, softcap=0.0, **others):
     rows, keys = S.shape[-2:]
     bias = 0 if slopes is None else slopes[..., None, None] * abs(np.arange(rows)[:, None] + keys - rows - np.arange(keys))
     P = np.where(seen, np.exp(capped - bias - np.where(np.isfinite(L), L, 0)[..., None]), 0)
-    dS = P * (do @ v.swapaxes(-1, -2) - (do * O).sum(-1, keepdims=True)) * scale
+    D = (do * O).sum(-1, keepdims=True)
+    dS = P * (do @ v.swapaxes(-1, -2) - D) * scale
     if softcap:
         dS *= 1 - (capped / softcap) ** 2
     of_group = lambda x: x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2)
-    return dS @ k, of_group(dS.swapaxes(-1, -2) @ q), of_group(P.swapaxes(-1, -2) @ do)
+    gradients = [dS @ k, of_group(dS.swapaxes(-1, -2) @ q), of_group(P.swapaxes(-1, -2) @ do)]
+    if (sinks := others.get("sinks")) is not None:  # a key whose value is 0, and so its dP
+        gradients.append((np.exp(np.reshape(sinks, (-1, 1)) - L) * -D[..., 0]).sum((0, 2)))
+    return gradients
 
 
 @pytest.mark.parametrize("causal, window, options", [
@@ -55,8 +59,9 @@ def test_scores_and_sinks(problem, causal, window, options):
     if as_lists.keys() == options.keys():
         O = flash_ladder.attention(q, k, v, causal=causal, window=window, **as_lists)
         assert (O == got[0]).all()
-    gradients = flash_ladder.attention_backward(q, k, v, *got, q, causal=causal, window=window, **options)
+    gradients = flash_ladder.attention_backward(q, k, v, *got, q, causal=causal, window=window, **options, backend="checked")
     expected = gradients_of_scores(q, k, v, q, visible(70, 90, causal, window), **exact)
+    assert len(gradients) == len(expected) == 3 + ("sinks" in options)
     for result, right in zip(gradients, expected):
         assert relative(result, right) < 3e-3
 

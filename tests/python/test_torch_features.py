@@ -5,14 +5,14 @@ import re
 
 import numpy as np
 import pytest
-from conftest import gradients_of, relative, stage_that
+from conftest import gradients_of, relative, stage_that, visible
 
 torch = pytest.importorskip("torch")
 import torch.nn.functional as F
-from test_torch import DEVICE, GPU, STAGES, tensors
+from test_torch import BOUND, DEVICE, GPU, STAGES, tensors
 
 import flash_ladder
-from flash_ladder.torch import attention, decode
+from flash_ladder.torch import attention, attention_backward, decode
 
 
 PARTS = "full_first", "full_tiles", "partial_first", "partial_tiles", "bits"
@@ -46,6 +46,10 @@ def test_operators_pass_opcheck():
     o, lse = attention(q, k, v, causal=True, return_lse=True, **STAGES)
     inputs = [x.detach() for x in (q, k, v, o, lse, torch.randn_like(o))]
     torch.library.opcheck(torch.ops.flash_ladder.attention_backward.default, (*inputs, *mask(True), None, backward, "cpu"))
+    given = mask(True, [("sinks", SINKS.clone().requires_grad_())])
+    torch.library.opcheck(torch.ops.flash_ladder.attention.default, (q, k, v, *given, None, None, None, "cpu"))
+    given = mask(True, [("sinks", SINKS)])
+    torch.library.opcheck(torch.ops.flash_ladder.attention_backward.default, (*inputs, *given, None, None, "cpu"))
     for inputs in (tensors(d=40, gradients=False), [x[:1].expand(2, -1, -1, -1) for x in (q, k, v)]):
         inputs = [x.detach() for x in inputs]
         torch.library.opcheck(torch.ops.flash_ladder.attention.default, (*inputs, *options), test_utils="test_faketensor")
@@ -91,23 +95,88 @@ def test_packed_documents_and_column_bounds(given):
     assert alike(compiled(q, k, v), 2 * q, k, v, columns=columns)
 
 
-def test_scores_and_sinks():
+SLOPES, SINKS = torch.tensor([0.5, 0, 0.1, 1], device=DEVICE), torch.tensor([0.0, 3, -5, 8], device=DEVICE)
+
+
+def by_formulas(q, k, v, seen, softcap=0.0, alibi_slopes=None, sinks=None, kept=1.0):
+    """O in fp64, by PyTorch's own operators, which know its gradients: a sink is the score of a last key."""
+    (rows, d), keys = q.shape[2:], k.shape[2]
+    S = q.double() @ k.double().repeat_interleave(2, 1).mT * d ** -0.5
+    if softcap:
+        S = softcap * torch.tanh(S / softcap)
+    if alibi_slopes is not None:
+        distance = torch.arange(keys, device=DEVICE) - torch.arange(rows, device=DEVICE)[:, None] - (keys - rows)
+        S = S - alibi_slopes.double()[:, None, None] * distance.abs()
+    last = sinks.double()[:, None, None].expand(len(S), -1, rows, 1)
+    P = torch.softmax(torch.cat([S.masked_fill(~seen, -torch.inf), last], -1), -1)[..., :-1]
+    return P * kept @ v.double().repeat_interleave(2, 1)
+
+
+def transposed(x):
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+@pytest.mark.parametrize("dtype, d, laid_out, options", [
+    (torch.float16, 64, transposed, {"causal": True, "window": (40, -1), "softcap": 2.0, "alibi_slopes": SLOPES}),
+    (torch.bfloat16, 40, torch.clone, {}),
+    (torch.float16, 64, torch.clone, {"causal": True, "dropout_p": 0.25, "seed": 3}),
+    (torch.bfloat16, 64, transposed, {"causal": True, "cu_seqlens_q": [0, 20, 31, 70], "cu_seqlens_k": [0, 33, 33, 90]})])
+def test_gradients_of_sinks_are_those_of_the_formulas(dtype, d, laid_out, options):
+    packed = "cu_seqlens_q" in options
+    inputs = [laid_out(x[:1] if packed else x).requires_grad_() for x in tensors(dtype, gradients=False, d=d)]
+    inputs.append(SINKS.clone().requires_grad_())
+    seen = torch.from_numpy(visible(70, 90, options.get("causal", False), options.get("window"))).to(DEVICE)
+    if packed:
+        seen = torch.zeros_like(seen)
+        for row, end, key, last in (0, 20, 0, 33), (31, 70, 33, 90):
+            seen[row:end, key:last] = torch.ones(end - row, last - key, device=DEVICE).tril(last - key - end + row)
+    scores = {name: x for name, x in options.items() if name in ("softcap", "alibi_slopes")}
+    if "seed" in options:
+        scores["kept"] = torch.from_numpy(flash_ladder.dropout_mask((2, 4, 70, 90), 0.25, 3)).to(DEVICE) / 0.75
+    attend = lambda q, k, v, sinks: attention(q, k, v, sinks=sinks, **options)
+    o, exact = attend(*inputs), by_formulas(*inputs[:3], seen, sinks=inputs[3], **scores)
+    bound = 3 * BOUND[dtype]
+    assert relative(o.detach().double().cpu(), exact.detach().cpu().numpy()) < bound
+    do = torch.randn_like(o)
+    expected = torch.autograd.grad(exact, inputs, do.double())
+    compiled = torch.compile(lambda *x: attend(*x) + 0, fullgraph=True, backend="aot_eager")
+    for call in attend, compiled:
+        gradients = torch.autograd.grad(call(*inputs), inputs, do)
+        assert [(x.shape, x.dtype) for x in gradients] == [(x.shape, x.dtype) for x in inputs]
+        for got, right in zip(gradients, expected):
+            assert relative(got.double().cpu(), right.double().cpu().numpy()) < bound
+
+
+def test_sinks_of_any_kind_get_their_gradient():
+    """A part of a tensor, one number for all heads, a cast one; also if nothing else requires a gradient."""
     q, k, v = tensors(gradients=False)
-    slopes, sinks = torch.tensor([0.5, 0, 0.1, 1]), torch.tensor([0.0, 3, -5, 8])
-    on_cpu = dict(softcap=2.0, alibi_slopes=slopes.numpy(), sinks=sinks.numpy(), causal=True)
-    scores = dict(softcap=2.0, alibi_slopes=slopes.to(DEVICE), sinks=sinks.to(DEVICE), causal=True)
-    o = attention(q, k, v, **scores)
-    assert alike(o, q, k, v, **on_cpu)
-    compiled = torch.compile(lambda q, k, v: attention(q + 0, k, v, **scores), fullgraph=True, backend="aot_eager")
-    assert torch.equal(compiled(q, k, v), o)
+    o, lse = attention(q, k, v, sinks=SINKS, return_lse=True)
+    expected = attention_backward(q, k, v, o, lse, o, sinks=SINKS)[3]
+    for made in (torch.stack([SINKS, SINKS], 1), lambda x: x[:, 0]), (SINKS.half(), torch.Tensor.float), (SINKS, lambda x: x):
+        sinks = made[0].clone().requires_grad_()
+        got, = torch.autograd.grad(attention(q, k, v, sinks=made[1](sinks)), sinks, o)
+        assert torch.allclose((got if got.dim() == 1 else got[:, 0]).float(), expected, rtol=1e-3)
+    one = torch.tensor(0.5, device=DEVICE, requires_grad=True)
+    o, lse = attention(q, k, v, sinks=0.5, return_lse=True)
+    got, = torch.autograd.grad(attention(q, k, v, sinks=one), one, o)
+    assert torch.allclose(got, attention_backward(q, k, v, o, lse, o, sinks=0.5)[3].sum())
+
+
+def test_derivatives_of_scores_that_there_are_not_are_refused():
+    q, k, v = tensors(gradients=False)
+    with pytest.raises(TypeError, match="alibi_slopes requires a gradient, and none flows to it"):
+        attention(q, k, v, alibi_slopes=SLOPES.clone().requires_grad_(), sinks=SINKS)
     with pytest.raises(TypeError, match="sinks requires a gradient, and none flows to it"):
-        attention(q, k, v, sinks=scores["sinks"].clone().requires_grad_())
-    inputs = [x.clone().requires_grad_() for x in (q, k, v)]
-    o, lse = attention(*inputs, **scores, return_lse=True)
-    gradients = torch.autograd.grad(o, inputs, o.detach())
-    arrays = [x.detach().cpu().numpy() for x in (q, k, v, o, lse, o)]
-    for got, exact in zip(gradients, flash_ladder.attention_backward(*arrays, **on_cpu)):
-        assert torch.allclose(got.cpu(), torch.from_numpy(exact), rtol=1e-2, atol=1e-2)
+        attention(q, k, v, sinks=torch.tensor(0.5, dtype=torch.float16, requires_grad=True))
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(SINKS, SINKS)
+        for options in {"sinks": dual}, {"alibi_slopes": dual}:
+            with pytest.raises(NotImplementedError, match="no derivatives in forward mode"):
+                attention(q, k, v, **options)
+    sinks = SINKS.clone().requires_grad_()
+    first, = torch.autograd.grad(attention(q, k, v, sinks=sinks), sinks, q, create_graph=True)
+    with pytest.raises(RuntimeError, match="flash_ladder::attention_backward"):
+        first.sum().backward()
 
 
 @pytest.mark.parametrize("device", ["cpu", DEVICE])
