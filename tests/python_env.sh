@@ -6,7 +6,7 @@
 set -u
 find_python=$(dirname -- "$(readlink -f -- "$0")")/find_python.sh
 environment=$1/python-env
-needed='nanobind>=2.2 numpy pytest'
+needed='nanobind>=3.1 numpy pytest'
 useful='scikit-build-core>=0.10 ml_dtypes jax'
 "$find_python" nanobind numpy pytest torch && exit
 if torch=$("$find_python" torch ensurepip venv); then
