@@ -54,7 +54,7 @@ LADDER_STAGE(
     .shows_in = "backward-window", .pass = Pass::backward,
     .takes = {Feature::window, Feature::documents, Feature::softcap, Feature::alibi, Feature::sinks,
               Feature::dropout},
-    .diff_budget = 330,  // with six types
+    .diff_budget = 330, .most_lines = 1100,  // with six types
     .workspace_bytes = workspace_bytes<Kept<Scaled>>);
 
 }  // namespace
