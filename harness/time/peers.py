@@ -74,6 +74,7 @@ FOUND = {name: next(((package, found.version) for package in packages
                      for found in importlib.metadata.distributions(name=package)), None)
          for name, packages in PACKAGES.items()}
 WARM_UPS = 3
+MOST_ROWS = 16  # of a request that FlashInfer is timed with
 
 
 class Clock:
@@ -83,8 +84,7 @@ class Clock:
         l2_cache = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0)
         self.flush = torch.zeros(max(4 * l2_cache, 256 << 20) // 4, dtype=torch.float32, device="cuda")
         self.flushes = 1
-        self.start = torch.cuda.Event(enable_timing=True)
-        self.stop = torch.cuda.Event(enable_timing=True)
+        self.start, self.stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def milliseconds(self, call):
         while True:
@@ -102,10 +102,7 @@ class Clock:
 
 class Peers:
     def __init__(self):
-        self.clock = Clock()
-        self.inputs = None
-        self.backward = False
-        self.calls = {}
+        self.clock, self.inputs, self.backward, self.calls = Clock(), None, False, {}
 
     def prepare(self, request):
         """Makes inputs and calls each peer a few times. Returns why not, by name."""
@@ -183,8 +180,7 @@ def only(name):
 # bounds, too: for each key LTS, LTE, UTS and UTE, query rows that do not see it. flex and FlashAttention take documents, by
 # where their rows begin, and then their keys. FlashAttention and FlashInfer take requests with so many keys each, in pages
 # of so many, of which the first ones may be the same for all: the prefix. FlashAttention takes a softcap; flex and
-# FlashAttention-4 also take ALiBi's slopes, one for each head, or for each head of each batch entry, and sinks, one for each
-# head.
+# FlashAttention-4 also take ALiBi's slopes, of each head or of each head of each batch entry, and a sink of each head.
 
 
 def chosen(query, key, value, causal, window, dropout=0.0):
@@ -227,7 +223,6 @@ def flex(query, key, value, causal, window, columns=None, documents=None, tiles=
     left, right = window[0], 0 if causal else window[1]
     if columns:
         LTS, LTE, UTS, UTE = torch.tensor(columns, dtype=torch.int32, device="cuda").T.contiguous()
-
     if documents:
         row_bounds, key_bounds = torch.tensor(documents, device="cuda").reshape(2, -1)
         of_row, of_key = (torch.searchsorted(bounds[1:], torch.arange(n, device="cuda"), right=True)
@@ -269,8 +264,7 @@ def flex(query, key, value, causal, window, columns=None, documents=None, tiles=
 
         def attention(query, key, value, **options):
             O, L = flex_attention(query, key, value, **options, **with_L)
-            kept = torch.sigmoid((L.lse if auxiliary else L) - of_heads)
-            return (O * kept[..., None]).to(O.dtype)
+            return (O * torch.sigmoid((L.lse if auxiliary else L) - of_heads)[..., None]).to(O.dtype)
     compiled = torch.compile(attention, fullgraph=True, dynamic=False)
     gqa, score_mod = query.shape[1] != key.shape[1], changed if softcap or alibi else None
     return lambda: compiled(query, key, value, score_mod=score_mod, block_mask=mask, enable_gqa=gqa, kernel_options=options)
@@ -385,11 +379,9 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
     options = {}
     batch, keys = tensors[1].shape[:2]
     if lengths or page_size:
-        of_cache = "flash_attn_varlen_func", "seqused_k"
-        if name == "FlashAttention-3":
-            of_cache = "flash_attn_with_kvcache", "cache_seqlens"
-        attention = getattr(library, of_cache[0])
-        options[of_cache[1]] = integers(lengths or [keys] * batch)
+        function, argument = (("flash_attn_with_kvcache", "cache_seqlens") if name == "FlashAttention-3" else
+                              ("flash_attn_varlen_func", "seqused_k"))
+        attention, options[argument] = getattr(library, function), integers(lengths or [keys] * batch)
     if page_size:
         tensors[1:] = pool_of(key, page_size), pool_of(value, page_size)
         options["page_table"] = integers(block_table(batch, keys // page_size, prefix // page_size))
@@ -411,9 +403,6 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
         output = attention(*tensors, causal=causal, **options)
         return output[0] if isinstance(output, tuple) else output  # with L
     return call
-
-
-MOST_ROWS = 16  # of a request that FlashInfer is timed with
 
 
 def flash_infer(query, key, value, causal, window, lengths=None, page_size=None, prefix=0):
@@ -487,8 +476,7 @@ def main():
     cudnn = torch.backends.cudnn.version() or 0
     major = 10000 if cudnn >= 90000 else 1000
     answer(device=torch.cuda.get_device_name(0),
-           libraries={"PyTorch": torch.__version__,
-                      "cuDNN": f"{cudnn // major}.{cudnn % major // 100}.{cudnn % 100}",
+           libraries={"PyTorch": torch.__version__, "cuDNN": f"{cudnn // major}.{cudnn % major // 100}.{cudnn % 100}",
                       **dict(filter(None, FOUND.values()))},
            missing={name: f"the package {' or '.join(PACKAGES[name])} is not installed"
                     for name, found in FOUND.items() if found is None})

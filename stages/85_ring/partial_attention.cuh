@@ -1,5 +1,5 @@
-// The kernel of stages 85 and 86, part of their namespace: 36's with other last lines. It attends to a part of
-// the keys, and merges what comes out with what the rows have of all keys so far.
+// The kernel of stages 85 and 86, part of their namespace: 36's with other last lines. It attends to a part
+// of the keys, and merges what comes out with what the rows have of all keys so far.
 
 constexpr float threshold = 8.0f;  // P stays below 2^8, which fp16 holds
 
