@@ -75,15 +75,21 @@ std::vector<Case> far_apart(int d, Pass pass) {
     return cases;
 }
 
-/// The same problem with all features that the stage takes, as far as they go with it and each other.
-Case with_features(const Stage& stage, Case c) {
-    for (const FeatureInfo* info : features_for(stage, c.seed)) {
-        if (info->put_ordinary == nullptr) continue;
-        Case with = c;
-        info->put_ordinary(with);
-        if (why_not_taken(stage, with).empty()) c = with;
+/// The same problem with all features that the stage takes, as far as they go with it: once for each choice
+/// among those that exclude each other.
+std::vector<Case> with_features(const Stage& stage, const Case& plain) {
+    std::vector<Case> cases;
+    for (const auto& features : feature_choices(stage)) {
+        Case c = plain;
+        for (const FeatureInfo* info : features) {
+            if (info->put_ordinary == nullptr) continue;
+            Case with = c;
+            info->put_ordinary(with);
+            if (why_not_taken(stage, with).empty()) c = with;
+        }
+        cases.push_back(c);
     }
-    return c;
+    return cases;
 }
 
 /// Sizes that indices and schedules may outgrow, small in all else.
@@ -97,12 +103,13 @@ std::vector<Case> large_sizes(const Stage& stage) {
     std::vector<Case> cases;
     const auto add = [&](const Shape& shape, bool causal, int multiprocessors = 0) {
         const std::size_t k = cases.size();
-        cases.push_back(with_features(stage, {.shape = shape,
-                                              .dtype = k % 2 == 0 ? DType::fp16 : DType::bf16,
-                                              .causal = causal,
-                                              .layout = usual_layouts[k % std::size(usual_layouts)],
-                                              .seed = k + 1,
-                                              .multiprocessors = multiprocessors}));
+        for (const Case& c : with_features(stage, {.shape = shape,
+                                                  .dtype = k % 2 == 0 ? DType::fp16 : DType::bf16,
+                                                  .causal = causal,
+                                                  .layout = usual_layouts[k % std::size(usual_layouts)],
+                                                  .seed = k + 1,
+                                                  .multiprocessors = multiprocessors}))
+            cases.push_back(c);
     };
     if (forward) {
         add({1, 12, 1, 700, 40, d}, true);           // packed rows that a rounded reciprocal misplaces
@@ -171,7 +178,7 @@ std::vector<Case> corner_cases(const Stage& stage, Cover how) {
     if (stage.products != Products::of_16_bits) add({zeros(d)});
     add(large_sizes(stage));
     if (how == Cover::all) {
-        for (const Case& c : far_apart(d, stage.pass)) add({with_features(stage, c)});
+        for (const Case& c : far_apart(d, stage.pass)) add(with_features(stage, c));
     }
     for (Case& c : cases) c.pass = stage.pass;
     return cases;

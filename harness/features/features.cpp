@@ -58,8 +58,8 @@ bool takes(const Stage& stage, Feature feature) {
     return std::find(stage.takes.begin(), stage.takes.end(), feature) != stage.takes.end();
 }
 
-std::vector<const FeatureInfo*> features_for(const Stage& stage, std::uint64_t number) {
-    std::vector<std::vector<const FeatureInfo*>> all(1);  // as large as they can be
+std::vector<std::vector<const FeatureInfo*>> feature_choices(const Stage& stage) {
+    std::vector<std::vector<const FeatureInfo*>> all(1);
     for (const FeatureInfo& info : all_features()) {
         if (!takes(stage, info.feature)) continue;
         const std::size_t before = all.size();
@@ -74,6 +74,11 @@ std::vector<const FeatureInfo*> features_for(const Stage& stage, std::uint64_t n
             if (!goes_with_all && std::ranges::find(all, with) == all.end()) all.push_back(with);
         }
     }
+    return all;
+}
+
+std::vector<const FeatureInfo*> features_for(const Stage& stage, std::uint64_t number) {
+    const auto all = feature_choices(stage);
     return all[std::mt19937_64(number)() % all.size()];
 }
 

@@ -47,6 +47,10 @@ void require_possible(const Case& c);
 /// Whether a stage declares that it takes this.
 bool takes(const Stage& stage, Feature feature);
 
+/// The features that a stage takes, as many at once as go with each other: one list, or one for each choice
+/// among those that exclude each other.
+std::vector<std::vector<const FeatureInfo*>> feature_choices(const Stage& stage);
+
 /// What a stage takes and a case may have at once, in the order of the list; this number chooses where
 /// features exclude each other.
 std::vector<const FeatureInfo*> features_for(const Stage& stage, std::uint64_t number);
