@@ -243,7 +243,9 @@ TEST_CASE("claims: each stage changes something on its telling problem", "[claim
         CAPTURE(change.stage->folder(), description_of(change.problem));
         CHECK(change.before.why_not.empty());
         if (change.parent == nullptr) {  // which refuses the problem, and so has nothing that could move
-            CHECK_FALSE(why_not_taken(*find_stage(change.stage->parent), change.problem).empty());
+            const Stage& parent = *find_stage(change.stage->parent);
+            CHECK((!parent.has_head_dim(change.problem.shape.d) ||
+                   !why_not_taken(parent, change.problem).empty()));
             continue;
         }
         // No counter sees the order in which blocks start, nor at this d the place of multiply-adds. Then
