@@ -339,10 +339,12 @@ class Checker {
         const Stage& parent = parent_of(exercise_);
         constexpr int most_hangs = 3;  // each costs the claims on its problem
         const int hangs = plain_->hangs() + checked_->hangs();
+        unmoved.needed = false;  // unless the parent takes one of the problems
         for (const Case& one : cases) {
             step("count " + description_of(one));
             Reference reference(one);
             const Work before = count_work(*local, parent, one, reference.inputs());
+            unmoved.needed |= before.why_not.empty();
             const simt::KeptOptions kept;
             Work after;
             std::string wrong = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_, in_secret;
