@@ -5,8 +5,8 @@
     mutate.py coverage BUILD [STAGES]     which ways conditions go and how often loops run in these cases
 
 One source holds all mutants of a kernel: it is compiled once, and a file names the one that runs. Each is one edit
-that its place allows, such as `a < b` -> `a < MUTANT(7) + b`, which is a <= b where 7 is active. A file that several
-stages include is mutated with the first of them.
+that its place allows, such as `a < b` -> `a < MUTANT(7) + b`, which is a <= b where 7 is active. A file that
+its parent includes, too, is mutated with the parent alone.
 """
 
 import argparse
@@ -48,12 +48,12 @@ def inherited(kernel):
 
 
 class Mutants:
-    def __init__(self, kernel, inherited=(), without=()):
+    def __init__(self, kernel, of_parent=(), without=()):
         self.k, self.edits, self.list, self.without = kernel, Edits(), [], set(without)
-        self.inherited = inherited
+        self.of_parent = of_parent
 
     def is_inherited(self, token):
-        return any(begin <= self.k.tokens[token].at < end for begin, end in self.inherited)
+        return any(begin <= self.k.tokens[token].at < end for begin, end in self.of_parent)
 
     def number(self, kind, place, what):
         """The next mutant's number, or None if it is known not to compile."""

@@ -108,6 +108,7 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                   {"last_of_part", false},
                                   {"eight_bits", false},
                                   {"takes", ""},
+                                  {"at_once", ""},
                                   {"counted_on", "--shape 1,2,2,512,512,64"},
                                   {"counted_parent", nullptr},
                                   {"parent_counted_on", nullptr}});
@@ -138,8 +139,11 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                           [](const auto& row) { return row["feature"] == "documents"; });
     CHECK(documents == nlohmann::json{{"feature", "documents"},
                                       {"option", "--documents"},
-                                      {"arguments", "cu_seqlens_q cu_seqlens_k"},
-                                      {"excludes", "columns"}});
+                                      {"arguments", "cu_seqlens_q cu_seqlens_k"}});
+    CHECK(properties_of(bounded)["at_once"] == "window columns");
+    CHECK(properties_of(*find_stage(78))["at_once"] ==
+          "window columns softcap alibi sinks dropout; window documents softcap alibi sinks dropout; "
+          "tiles softcap alibi sinks dropout");
     for (const Stage& stage : stages()) CHECK(properties_of(stage)["experiment"] == is_experiment(stage));
     const ProcessResult markdown = lab({"list", "--markdown"});
     CHECK(markdown.status == 0);

@@ -6,27 +6,14 @@ from markdown import table, titled
 from records import label
 
 
-def at_once(takes, excluded):
-    """What a call may have at once of all that a stage takes: combinations as large as they can be."""
-    found = [()]
-    for word in takes:
-        wider = []
-        for have in found:
-            left = tuple(other for other in have if other not in excluded[word])
-            wider += [(*left, word)] if left == have else [have, (*left, word)]
-        found = list(dict.fromkeys(wider))
-    return found
-
-
 @block("python-features")
 def features(sources, page, *_):
     """Which arguments one call may have, as stages declare it."""
     arguments = {row["feature"]: row["arguments"].split() for row in sources.listed["features"]}
-    excluded = {row["feature"]: row["excludes"].split() for row in sources.listed["features"]}
     kept = {}
     for stage in sources.stages.values():
         if stage.takes and all(arguments[word] for word in stage.takes):
-            for takes in at_once(stage.takes, excluded):
+            for takes in stage.at_once:
                 kept.setdefault(takes, []).append(stage)
 
     def linked(stages):

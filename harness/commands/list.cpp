@@ -207,6 +207,7 @@ Printout run(const ListOptions& options) {
                       {"last_of_part", "last of its part"},
                       {"eight_bits", "multiplies in 8 bits"},
                       {"takes", "takes besides a causal mask"},
+                      {"at_once", "as many of these as go with each other"},
                       {"counted_on", "where its change shows in counted work"},
                       {"counted_parent", "what it is compared with in counted work"},
                       {"parent_counted_on", "and that where"},
@@ -231,9 +232,14 @@ Printout run(const ListOptions& options) {
         if (stage.pass == Pass::backward) of_gradients.push_back(fmt::format("{:02}", stage.number));
         const Case counted = telling_case(stage);
         const auto [compared, problem] = counted_parent(stage, counted);
-        std::vector<std::string> taken;
+        std::vector<std::string> taken, at_once;
         for (const FeatureInfo& info : all_features())
             if (takes(stage, info.feature)) taken.emplace_back(info.word());
+        for (const auto& choice : feature_choices(stage)) {
+            std::vector<std::string> words;
+            for (const FeatureInfo* info : choice) words.emplace_back(info->word());
+            at_once.push_back(fmt::format("{}", fmt::join(words, " ")));
+        }
         const std::string time_is = recorded_as(timed, stage), profile_is = recorded_as(profiled, stage);
         by_time[time_is].push_back(fmt::format("{:02}", stage.number));
         by_profile[profile_is].push_back(fmt::format("{:02}", stage.number));
@@ -244,7 +250,8 @@ Printout run(const ListOptions& options) {
              name(stage.pass), anywhere ? Cell() : Cell(needed), yes_or_no(is_experiment(stage)),
              yes_or_no(is_for_order(stage)), yes_or_no(is_last_of_part(stage)),
              yes_or_no(stage.products != Products::of_16_bits), fmt::format("{}", fmt::join(taken, " ")),
-             options_of(counted), compared != nullptr ? Cell(compared->folder()) : Cell(),
+             fmt::format("{}", fmt::join(at_once, "; ")), options_of(counted),
+             compared != nullptr ? Cell(compared->folder()) : Cell(),
              compared != nullptr ? Cell(options_of(problem)) : Cell(), time_is, profile_is});
     }
     Table families("regimes", "",
@@ -259,17 +266,12 @@ Printout run(const ListOptions& options) {
                           fmt::format("{}", fmt::join(options_of(regime.problems[0].features), " "))});
     }
     Table features("features", "",
-                   {{"feature", "feature"},
-                    {"option", "option"},
-                    {"arguments", "of a call in Python"},
-                    {"excludes", "does not go with"}});
+                   {{"feature", "feature"}, {"option", "option"}, {"arguments", "of a call in Python"}});
     for (const FeatureInfo& info : all_features()) {
-        std::vector<std::string> arguments, excluded;
+        std::vector<std::string> arguments;
         for (const CallArgument& argument : info.arguments)
             if (!argument.is_part) arguments.emplace_back(argument.name);
-        for (const Feature other : info.excludes) excluded.emplace_back(word(other));
-        features.add_row({info.word(), info.option, fmt::format("{}", fmt::join(arguments, " ")),
-                          fmt::format("{}", fmt::join(excluded, " "))});
+        features.add_row({info.word(), info.option, fmt::format("{}", fmt::join(arguments, " "))});
     }
     Printout printout;
     printout.tables = {table};

@@ -18,6 +18,20 @@ std::vector<Case> cases_of(std::initializer_list<std::span<const Shape>> shapes,
     return cases;
 }
 
+std::vector<Case> packed_in_windows(std::initializer_list<PackedShape> problems, const Window& window) {
+    std::vector<Case> cases;
+    for (const Window& around : {Window{}, {63, 0}, window}) {
+        for (const bool causal : {false, true}) {
+            for (const auto& [shape, documents] : problems) {
+                Case& c = cases.emplace_back(
+                    Case{.shape = shape, .causal = causal, .features = {.window = around}});
+                c.features.documents = documents;
+            }
+        }
+    }
+    return cases;
+}
+
 std::vector<Case> backward(std::vector<Case> cases) {
     for (Case& c : cases) c.pass = Pass::backward;
     return cases;

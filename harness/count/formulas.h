@@ -71,6 +71,16 @@ inline constexpr Shape decode_shapes[] = {
 std::vector<Case> cases_of(std::initializer_list<std::span<const Shape>> shapes,
                            std::initializer_list<const char*> inputs = {"normal"});
 
+/// A shape, and how many rows its documents have: "200,40,272"
+struct PackedShape {
+    Shape shape;
+    const char* documents;
+};
+
+/// These problems without a window, with one to the left and with this one, each without a causal mask and
+/// with one.
+std::vector<Case> packed_in_windows(std::initializer_list<PackedShape> problems, const Window& window);
+
 /// The same problems, of the backward pass.
 std::vector<Case> backward(std::vector<Case> cases);
 

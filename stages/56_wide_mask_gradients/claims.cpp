@@ -1,22 +1,12 @@
 // What 57 does, of the tiles that a window and documents leave. A softcap takes a tanh for each exponential,
 // and hands over as many bytes; the gradient of sinks is a launch more.
 #include "../57_two_roles/claims.h"
-
-#include "harness/features/documents.h"
+#include "../66_window_gradients/claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;
 
 namespace {
-
-/// Whether a row sees a key of the same document, by the definition of a window
-bool sees(const Counted& p, const reference::Document& own, int row, int key) {
-    const int distance = (key - own.end_key) - (row - own.end_row),
-              right = p.causal ? 0 : p.features.window.right;
-    return row >= own.first_row && row < own.end_row &&
-           (p.features.window.left < 0 || -distance <= p.features.window.left) &&
-           (right < 0 || distance <= right);
-}
 
 void claim(Claims& c) {
     const Counted& p = c.p;
@@ -27,31 +17,18 @@ void claim(Claims& c) {
         return claim_two_roles(c, lists * most * 16 + (lists + 3) / 4 * 16);
     }
     const bool packed = !f.documents.empty(), has_sinks = !f.sinks.empty();
-    const reference::Document sequence{0, p.shape.Nq, 0, p.shape.Nk};
-    const auto documents = packed ? documents_of({.shape = p.shape, .features = f}) : std::vector{sequence};
+    const auto documents = documents_in(p);
     constexpr int keys = tile, rows = tile;
-    Count key_tiles = 0, boxes = 0, by_threads = 0, visited = 0, masked = 0;
+    const auto [visited, masked] = visited_by_all(p, rows, keys);
+    Count key_tiles = 0, boxes = 0, by_threads = 0;
     for (const reference::Document& own : documents) {
         for (int first_key = own.first_key; first_key < own.end_key; first_key += keys) {
             const bool box = first_key + keys <= own.end_key || own.end_key == p.shape.Nk;
             key_tiles += 1, boxes += box, by_threads += box ? 0 : own.end_key - first_key;
-            for (int first = 0; first < p.shape.Nq; first += rows) {  // of the sequence
-                bool some = false, all = first_key + keys <= own.end_key;
-                for (int row = first; row < std::min(first + rows, p.shape.Nq); ++row) {
-                    for (int key = first_key; key < std::min(first_key + keys, own.end_key); ++key) {
-                        const bool seen = sees(p, own, row, key);
-                        some = some || seen;
-                        all = all && seen;
-                    }
-                }
-                visited += some;
-                masked += some && !all;
-            }
         }
     }
     const Count heads_kv = p.B() * Count(p.shape.Hkv), d = p.d(), padded = p.Tr() * tile;
-    key_tiles *= heads_kv, boxes *= heads_kv, by_threads *= heads_kv, visited *= p.heads(),
-        masked *= p.heads();
+    key_tiles *= heads_kv, boxes *= heads_kv, by_threads *= heads_kv;
     c.is("launches", 3 + has_sinks);
     c.is("blocks", p.heads() * padded * d / 8 / 256 * 3 / 2 + (has_sinks ? p.H() : 0) +
                        heads_kv * (packed ? p.Nk() / tile + documents.size() : p.Tc()));

@@ -56,25 +56,12 @@ void claim(Claims& c) {
 /// The first three have tiles that one document alone has, tiles of several, and documents without rows or
 /// keys.
 std::vector<Case> packed_cases() {
-    const struct {
-        Shape shape;
-        const char* documents;
-    } problems[] = {{{1, 2, 1, 512, 512, 64}, "200,40,272"},
-                    {{1, 1, 1, 400, 400, 128}, "64,128,0,1,63,65,79"},
-                    {{1, 2, 1, 230, 330, 64}, "0x30,100x5,30x0,100x295"},
-                    {{1, 1, 1, 400, 400, 64}, "400"},
-                    {{1, 2, 2, 60, 60, 128}, "10,10,10,10,10,10"}};
-    std::vector<Case> cases;
-    for (const Window& window : {Window{}, {63, 0}, {30, 70}}) {
-        for (const bool causal : {false, true}) {
-            for (const auto& [shape, documents] : problems) {
-                Case& c = cases.emplace_back(
-                    Case{.shape = shape, .causal = causal, .features = {.window = window}});
-                c.features.documents = documents;
-            }
-        }
-    }
-    return cases;
+    return packed_in_windows({{{1, 2, 1, 512, 512, 64}, "200,40,272"},
+                              {{1, 1, 1, 400, 400, 128}, "64,128,0,1,63,65,79"},
+                              {{1, 2, 1, 230, 330, 64}, "0x30,100x5,30x0,100x295"},
+                              {{1, 1, 1, 400, 400, 64}, "400"},
+                              {{1, 2, 2, 60, 60, 128}, "10,10,10,10,10,10"}},
+                             {30, 70});
 }
 
 LADDER_CLAIMS(.claim = claim, .cases = joined(cases_of({usual_shapes}), packed_cases()));

@@ -38,25 +38,12 @@ void claim(Claims& c) {
 /// Documents shorter and longer than a tile, that end within a warp's 16 rows and at their end, without rows
 /// or without keys
 std::vector<Case> packed_cases() {
-    const struct {
-        Shape shape;
-        const char* documents;
-    } problems[] = {{{1, 2, 2, 512, 512, 64}, "200,40,272"},
-                    {{1, 1, 1, 600, 600, 128}, "64,128,0,1,263,65,79"},
-                    {{1, 2, 1, 430, 330, 64}, "0x30,300x5,30x0,100x295"},
-                    {{1, 1, 1, 400, 400, 256}, "300,100"},
-                    {{1, 2, 1, 60, 60, 128}, "10,10,16,4,10,10"}};
-    std::vector<Case> cases;
-    for (const Window& window : {Window{}, {63, 0}, {30, 170}}) {
-        for (const bool causal : {false, true}) {
-            for (const auto& [shape, documents] : problems) {
-                Case& c = cases.emplace_back(
-                    Case{.shape = shape, .causal = causal, .features = {.window = window}});
-                c.features.documents = documents;
-            }
-        }
-    }
-    return cases;
+    return packed_in_windows({{{1, 2, 2, 512, 512, 64}, "200,40,272"},
+                              {{1, 1, 1, 600, 600, 128}, "64,128,0,1,263,65,79"},
+                              {{1, 2, 1, 430, 330, 64}, "0x30,300x5,30x0,100x295"},
+                              {{1, 1, 1, 400, 400, 256}, "300,100"},
+                              {{1, 2, 1, 60, 60, 128}, "10,10,16,4,10,10"}},
+                             {30, 170});
 }
 
 LADDER_CLAIMS(.claim = claim,
