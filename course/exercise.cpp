@@ -125,13 +125,16 @@ std::string tables_of(const std::vector<MustMove>& moves, const Stage& parent,
 std::string task_text(const Exercise& e, const std::vector<MustMove>& moves, const fs::path& path) {
     const Stage& parent = parent_of(e);
     const std::string check = lab_command({"check", path.string()});
+    const Effort effort = effort_of(e);
     std::string text = fmt::format(
         "# Stage {:02}: {}\n\nYou have {} in kernel.cu, as it is. Make one change to it.\n\n"
         "**The change:** {}.\n\n"
+        "**Effort:** {}, about {}; the ladder's own solution adds or changes {}.\n\n"
         "## The complaint\n\n{}\n\n## The task\n\n{}\n\n## What moves\n\n",
         e.number, in_words(e.name),
         start_of(e) == parent.source ? "the kernel of " + parent.folder() : "a kernel to complete", e.change,
-        e.complaint, e.task);
+        effort.difficulty(), counted(static_cast<unsigned>(effort.hours()), "hour"),
+        counted(static_cast<unsigned>(effort.lines), "line"), e.complaint, e.task);
     if (!moves.empty())
         text += fmt::format(
             "These counters take another value. Predict each before you change anything:\n`{}` shows your "
@@ -154,7 +157,6 @@ std::string task_text(const Exercise& e, const std::vector<MustMove>& moves, con
     text += "\nOther problems follow the same rule, and what the change does not name stays as it is.\n";
     if (e.diff_budget > 0)
         text += fmt::format("At most {} added or changed lines are enough.\n", e.diff_budget);
-    const Effort effort = effort_of(e);
     if (!effort.functions.empty()) {
         text +=
             "\n## Functions that you will need\n\nThe CUDA layer has them, and the parent does not call "

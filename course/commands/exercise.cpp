@@ -76,14 +76,24 @@ std::string short_path(const fs::path& path) {
     return (error || near.string().size() > path.string().size() ? path : near).string();
 }
 
-/// The exercise to go on with: the next that is not solved, and at the very beginning a small one. Null after
-/// the last.
+/// The exercise to go on with: the first after this one in the order of the list that is not solved, else the
+/// first of all, and at the very beginning a small one. Null if all are solved.
 const Exercise* next_exercise(const std::vector<Exercise>& all, const std::set<int>& solved, int after) {
-    for (const Exercise& e : all) {
-        const bool is_next = solved.empty() ? effort_of(e).difficulty() == "easy" : e.number > after;
-        if (is_next && !solved.contains(e.number)) return &e;
-    }
-    return nullptr;
+    const auto may_be_next = [&](const Exercise& e) {
+        return solved.empty() ? effort_of(e).difficulty() == "easy" : !solved.contains(e.number);
+    };
+    const auto last = std::ranges::find(all, after, &Exercise::number);
+    auto next = std::find_if(last, all.end(), may_be_next);
+    if (next == all.end()) next = std::ranges::find_if(all, may_be_next);
+    return next == all.end() ? nullptr : &*next;
+}
+
+/// Of the solved ones, the last in the order of the list; 0 if none is.
+int last_solved(const std::vector<Exercise>& all, const std::set<int>& solved) {
+    int last = 0;
+    for (const Exercise& e : all)
+        if (solved.contains(e.number)) last = e.number;
+    return last;
 }
 
 std::set<int> solved_in(const std::vector<StudentFolder>& folders) {
@@ -126,7 +136,7 @@ Printout list() {
         fmt::format("{} of {} solved here. Lines are those that the ladder's own solution changes; "
                     "hours are estimated from them: two, and one for each ten lines.",
                     solved.size(), counted(all.size(), "exercise"))};
-    if (const Exercise* next = next_exercise(all, solved, solved.empty() ? 0 : *solved.rbegin()))
+    if (const Exercise* next = next_exercise(all, solved, last_solved(all, solved)))
         printout.notes.push_back(
             fmt::format("next: {}", lab_command({"start", std::to_string(next->number)})));
     return printout;
@@ -229,7 +239,7 @@ std::string what_is_next(const StudentFolder& folder) {
     const std::vector<Exercise> all = all_exercises();
     const std::set<int> solved = solved_in(student_folders(folder.path.parent_path()));
     const Exercise* next = next_exercise(all, solved, folder.stage);
-    if (next == nullptr) return "that was the last exercise; all of them: " + lab_command({"start"});
+    if (next == nullptr) return "all exercises are solved; the list: " + lab_command({"start"});
     return fmt::format("next: {} ({}: {}); all exercises: {}",
                        lab_command({"start", std::to_string(next->number)}), next->folder(), next->change,
                        lab_command({"start"}));
