@@ -2,6 +2,7 @@
 #ifdef LADDER_HAS_CPU
 
 #    include <filesystem>
+#    include <map>
 #    include <set>
 #    include <sstream>
 
@@ -46,6 +47,24 @@ TEST_CASE("course: a task names the functions that the solution calls and the pa
         kept >> lines;
         CHECK(lines == effort.lines);
     }
+}
+
+TEST_CASE("course: a task says what to predict, also where the parent takes none of its problems",
+          "[course]") {
+    std::map<std::string, bool> refused;
+    for (const MustMove& move : what_must_move(load_exercise("60"))) {
+        CHECK(move.problem.features.window != Window());
+        CHECK(refused.emplace(move.claim.counter, move.parent_refuses).second);
+    }
+    CHECK(refused == std::map<std::string, bool>{{"tiles", true},
+                                                 {"masked_tiles", true},
+                                                 {"mma", true},
+                                                 {"barriers", true},
+                                                 {"exponentials", true}});
+    const Folder folder;
+    REQUIRE(lab_in(folder / "", "start 60").status == 0);
+    CHECK(contains(folder.read("my/TASK.md"),
+                   "| counter | 05_causal_skip |\n|---|---:|\n| tiles | refused |\n"));
 }
 
 TEST_CASE("course: the next exercise is the next one of the list that is not solved", "[course]") {

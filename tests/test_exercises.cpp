@@ -153,6 +153,7 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     CHECK(told["predictions"][0]["counted"] == 20);
     CHECK(told["predictions"][0]["is_right"] == false);
     CHECK(contains(solved.out, "next: ./lab start 6 (06_flash_decoding: "));
+    CHECK(contains(solved.out, "05 is also where these start: 20_wide_warps, 60_sliding_window, "));
     const std::string list = lab_in(folder / "", "start").out;
     CHECK(contains(list, "solved in my"));
     CHECK(contains(list, "next: ./lab start 6"));

@@ -110,6 +110,7 @@ Printout list() {
     Printout printout;
     Table table("exercises", "",
                 {{"exercise", "exercise"},
+                 {"from", "from"},
                  {"change", "the change", Align::left, true},
                  {"lines", "lines", Align::right},
                  {"hours", "hours", Align::right},
@@ -127,7 +128,8 @@ Printout list() {
                 yours = {(folder.solved ? "solved in " : "begun in ") + short_path(folder.path),
                          folder.solved ? Tone::good : Tone::plain};
         }
-        table.add_row({e.folder(), e.change, Cell::count(static_cast<unsigned>(effort.lines)),
+        table.add_row({e.folder(), fmt::format("{:02}", e.parent), e.change,
+                       Cell::count(static_cast<unsigned>(effort.lines)),
                        Cell::count(static_cast<unsigned>(effort.hours())), effort.difficulty(), yours});
     }
     printout.tables = {table};
@@ -195,12 +197,13 @@ Table compare_predictions(const StudentFolder& folder, const CheckResult& result
         std::string digits = said->second;
         std::erase(digits, ',');
         const bool right = digits == std::to_string(moved.expected);
-        table.add_row({{Value(moved.counter), in_words(moved.counter)},
-                       Cell::count(moved.of_parent),
-                       said->second,
-                       {Value(right), right ? "right" : "wrong", right ? Tone::good : Tone::bad},
-                       moved.counted ? Cell::count(*moved.counted) : Cell(),
-                       moved.problem});
+        table.add_row(
+            {{Value(moved.counter), in_words(moved.counter)},
+             moved.of_parent ? Cell::count(*moved.of_parent) : Cell(Value(), "refused", Tone::faint),
+             said->second,
+             {Value(right), right ? "right" : "wrong", right ? Tone::good : Tone::bad},
+             moved.counted ? Cell::count(*moved.counted) : Cell(),
+             moved.problem});
     }
     return table;
 }
@@ -234,15 +237,23 @@ void open_up(const Exercise& exercise, const StudentFolder& folder, Printout& pr
                     diff.empty() ? "they are the same" : counted(count_changed_lines(diff), "line")));
 }
 
-/// What to do after a pass.
-std::string what_is_next(const StudentFolder& folder) {
+/// What to do after a pass: the next exercise, and those that start from what was solved.
+std::vector<std::string> what_is_next(const StudentFolder& folder) {
     const std::vector<Exercise> all = all_exercises();
     const std::set<int> solved = solved_in(student_folders(folder.path.parent_path()));
     const Exercise* next = next_exercise(all, solved, folder.stage);
-    if (next == nullptr) return "all exercises are solved; the list: " + lab_command({"start"});
-    return fmt::format("next: {} ({}: {}); all exercises: {}",
-                       lab_command({"start", std::to_string(next->number)}), next->folder(), next->change,
-                       lab_command({"start"}));
+    if (next == nullptr) return {"all exercises are solved; the list: " + lab_command({"start"})};
+    std::vector<std::string> notes{fmt::format("next: {} ({}: {}); all exercises: {}",
+                                               lab_command({"start", std::to_string(next->number)}),
+                                               next->folder(), next->change, lab_command({"start"}))};
+    std::vector<std::string> others;
+    for (const Exercise& e : all)
+        if (e.parent == folder.stage && &e != next && !solved.contains(e.number))
+            others.push_back(e.folder());
+    if (!others.empty())
+        notes.push_back(
+            fmt::format("{:02} is also where these start: {}", folder.stage, fmt::join(others, ", ")));
+    return notes;
 }
 
 /// The lines of the kernel that a report of the race checker names; empty for other reports. Two with the
@@ -343,7 +354,8 @@ Printout check_once(const StudentFolder& folder, const CheckCommandOptions& opti
     save(now);
     if (printout.failure.empty()) open_up(exercise, folder, printout);
     if (!speed.why_not.empty()) printout.notes.push_back("not timed: " + speed.why_not);
-    if (printout.failure.empty()) printout.notes.push_back(what_is_next(folder));
+    if (printout.failure.empty())
+        for (std::string& note : what_is_next(folder)) printout.notes.push_back(std::move(note));
     return printout;
 }
 
