@@ -135,7 +135,12 @@ std::string task_text(const Exercise& e, const std::vector<MustMove>& moves, con
         e.number, in_words(e.name),
         start_of(e) == parent.source ? "the kernel of " + parent.folder() : "a kernel to complete", e.change,
         effort.difficulty(), counted(static_cast<unsigned>(effort.hours()), "hour"),
-        counted(static_cast<unsigned>(effort.lines), "line"), e.complaint, e.task);
+        counted(static_cast<unsigned>(effort.lines), "line"), e.complaint,
+        e.task +
+            (e.task.find("LADDER_STAGE") == e.task.npos
+                 ? ""
+                 : "\n\nLADDER_STAGE is at the end of kernel.cu. Its fields stand in the order of `Stage` in "
+                   "stages/stage.h."));
     if (!moves.empty())
         text += fmt::format(
             "These counters take another value{}. Predict each before you change anything:\n`{}` shows your "

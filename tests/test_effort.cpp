@@ -63,6 +63,7 @@ TEST_CASE("course: a task says what to predict, also where the parent takes none
                                                  {"exponentials", true}});
     const Folder folder;
     REQUIRE(lab_in(folder / "", "start 60").status == 0);
+    CHECK(contains(folder.read("my/TASK.md"), "Its fields stand in the order of `Stage` in stages/stage.h."));
     CHECK(contains(folder.read("my/TASK.md"),
                    "| counter | 05_causal_skip |\n|---|---:|\n| tiles | refused |\n"));
 }

@@ -443,6 +443,10 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
         CHECK(contains(two.at("included"), find_stage(stage.parent)->folder()));
         CHECK(!contains(two.at("included"), stage.folder()));
     }
+    // Windows on Hopper have another parent and the same answers; what takes no window stays.
+    const auto windows = json_of(folder, {"handout", "60", "--out", folder / "windows"});
+    CHECK(contains(windows.at("left out"), "65_hopper_windows, "));
+    CHECK(contains(windows.at("included"), "63_tile_lists, "));
     expect_failure({"handout", "4", "5", "--out", folder / "chain"}, 2, "which would be hidden");
     expect_failure({"handout", "5", "--out", folder / "out"}, 2, "exists already");
 }
