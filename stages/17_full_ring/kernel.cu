@@ -226,8 +226,9 @@ __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, con
 struct Shares {
     int Tr, Tc, tiles, blocks, rest, least, more;
 
-    /// Even blocks are as many for one query tile as for another. Sharing keeps all resident blocks busy, for
-    /// one more part to merge wherever a share spans two query tiles.
+    /// Even blocks are equally many for each query tile. Shares keep all resident blocks busy, for one more
+    /// part to merge where a share spans two query tiles. They pay from 16 key tiles each on if more than an
+    /// eighth of the blocks would idle without them, and from 256 on if fewer would.
     Shares(const Shape& s, int resident)
         : Tr(ceil_div(PackedRow::count(s), Br)), Tc(ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>)) {
         tiles = s.B * s.Hkv * Tr;
@@ -235,7 +236,7 @@ struct Shares {
         const int worth_sharing = 8 * even_blocks < 7 * resident ? 16 : 256;  // key tiles of a share
         blocks = tiles * Tc / worth_sharing >= resident ? resident : even_blocks;
         rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;  // too few to share
-        least = rest * Tc / blocks, more = rest * Tc % blocks;
+        least = rest * Tc / blocks, more = rest * Tc % blocks;  // a share's key tiles; shares with one more
     }
     /// The first key tile of a block's share: rest Tc block / blocks. Key tile j of query tile r is r Tc + j.
     __device__ int begin(int block) const { return least * block + more * block / blocks; }

@@ -208,7 +208,7 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
 template <class T, int d>
 __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i, int first, int total) {
     const bool sends = threadIdx.x % 32 == 0;
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
     for (int k = 0; k < total; ++k) {
 #pragma unroll
         for (int g = 0; g < groups; ++g) {
@@ -227,6 +227,14 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
     }
 }
 
+/// A block computes dK and dV of a key tile, and adds to dQ of each query tile that sees it.
+/// - Producer: copies K and V, then Q, dO, L and D of each query tile into the next slots of a ring.
+/// - Consumers, a warpgroup for 64 keys: P^T from S^T = K Q^T, dS^T from dP^T = V dO^T, both in registers;
+///   dV += P^T dO and dK += dS^T Q. Both write dS to shared memory (dS_full), and each multiplies its half of
+///   dQ = dS K, which it writes to shared memory (dQ_full).
+/// - Sender, a warp: adds that to the sums by a bulk copy, after which it may be overwritten (dQ_empty).
+/// A slot's life: the producer waits for `empty` and starts the copies; `full` completes when all bytes have
+/// arrived; consumers multiply, and all their threads arrive at `empty` after the last product that reads it.
 template <class T, int d, bool split>
 __global__ void __launch_bounds__(threads, 1)
     gradients(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
@@ -260,7 +268,7 @@ __global__ void __launch_bounds__(threads, 1)
             bulk_load(shared.K[g], &maps.K, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
             bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
         }
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
             if (++i == Tr) i = first, ++h;
@@ -273,7 +281,7 @@ __global__ void __launch_bounds__(threads, 1)
     const int first_key = j * Bc + 64 * G;
     float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
     mbarrier_try_wait(&shared.keys_full, 0);
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
     for (int k = 0; k < total; ++k) {
         const int slot = uniform(k) % depth;
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)

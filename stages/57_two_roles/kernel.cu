@@ -192,7 +192,13 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// Gradients of a key tile. Warpgroup 0 has dV and computes P, warpgroup 1 has dK and computes dS.
+/// A block computes dK and dV of a key tile, and adds to dQ of each query tile that sees it.
+/// - Producer: copies K and V, then Q, dO, L and D of each query tile into the next slots of a ring.
+/// - Warpgroup 0 accumulates dV: P^T from S^T = K Q^T, which it hands over (P_full), and dV += P^T dO.
+/// - Warpgroup 1 accumulates dK: dS^T from dP^T = V dO^T and P^T, for both (dS_full), and dK += dS^T Q.
+/// - Each multiplies half of the columns of dQ = dS K, and adds them to the sums from its registers.
+/// A slot's life: the producer waits for `empty` and starts the copies; `full` completes when all bytes have
+/// arrived; consumers multiply, and all their threads arrive at `empty` after the last product that reads it.
 template <class T, int d>
 __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const __grid_constant__ Maps maps) {
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
@@ -218,7 +224,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         bulk_load(shared.K, &maps.K, j * Bc, h_kv, b, &shared.keys_full);
         bulk_load(shared.V, &maps.V, j * Bc, h_kv, b, &shared.keys_full);
         int i = first, h = h_kv * heads;
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
             if (++i == Tr) i = first, ++h;
@@ -249,7 +255,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
     };
     mbarrier_try_wait(&shared.keys_full, 0);
     if (G == 0) {
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
         for (int k = 0; k < total; ++k) {
             const int slot = uniform(k) % depth;
             float S[Br / 2];  // transposed: (64 keys, 64 queries)
@@ -276,7 +282,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
             add_to_dQ(P, slot);
         }
     } else {
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
         for (int k = 0; k < total; ++k) {
             const int slot = uniform(k) % depth;
             float dP[Br / 2];  // transposed: (64 keys, 64 queries)

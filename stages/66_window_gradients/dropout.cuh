@@ -38,7 +38,7 @@ struct Dropout {
                   keys = threadIdx.x / 32;
         const std::uint32_t rest = (256 - p.dropout.kept) * 0x01010101u;  // in each byte
         std::uint32_t bits[2] = {};                                       // for two warps
-#pragma unroll 1
+#pragma unroll 1  // few registers are left to these warps
         for (int n = 0; n < Br / 16; ++n) {
             const auto queries = visit.queries(n / 4 * 64 / Visit::rows);
             const std::uint32_t row =

@@ -255,6 +255,15 @@ __device__ void send_dQ(Shared& shared, const Problem& p, const KeyTile& own, co
     if (sends) Order::template pass_turn<d>(p, own, visit);
 }
 
+/// A block computes dK and dV of a key tile, and adds to dQ of each query tile that sees it.
+/// - Producer: copies K and V, then Q, dO, L and D of each query tile that sees a key, into a ring.
+/// - Consumers, a warpgroup for 64 keys: P^T from S^T = K Q^T, dS^T from dP^T = V dO^T, both in registers;
+///   dV += P^T dO and dK += dS^T Q. Both write dS to shared memory (dS_full), and each multiplies its half of
+///   dQ = dS K, which it writes to shared memory (dQ_full).
+/// - Sender, a warp: adds that to the sums by a bulk copy, after which it may be overwritten (dQ_empty).
+/// - With dropout, the producer's warps also write the random bits of each query tile to its slot.
+/// A slot's life: the producer waits for `empty` and starts the copies; `full` completes when all bytes have
+/// arrived; consumers multiply, and all their threads arrive at `empty` after the last product that reads it.
 template <class T, int d, class Types, bool split>
 __global__ void __launch_bounds__(threads, 1)
     gradients(const Problem p, const __grid_constant__ Maps maps, const TileOrder order,
@@ -308,7 +317,7 @@ __global__ void __launch_bounds__(threads, 1)
         if constexpr (Dropout::draws) {
             const Dropout dropout(p);
             auto sent = visit;  // one visit later, so that a tile's mask is drawn before its dQ is waited for
-#pragma unroll 1
+#pragma unroll 1                // each step waits: copies of the body would gain nothing
             for (int k = 0; k < total; ++k, visit.next()) {
                 if (loads) load_queries<d>(shared, p, maps, b, visit, k);
                 mbarrier_try_wait(&shared.empty[k % depth],
@@ -319,10 +328,10 @@ __global__ void __launch_bounds__(threads, 1)
             }
             if (sends && total > 0) send_dQ<T, d, Order>(shared, p, own, sent);
         } else {
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int k = 0; k < total && sends; ++k, visit.next())
                 send_dQ<T, d, Order>(shared, p, own, visit);
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int k = 0; k < total && loads; ++k, visit.next())
                 load_queries<d>(shared, p, maps, b, visit, k);
         }
@@ -334,7 +343,7 @@ __global__ void __launch_bounds__(threads, 1)
     const int first_key = own.first + 64 * G, key = first_key + 16 * warp + lane / 4;  // and key + 8
     float dK[d / 2] = {}, dV[d / 2] = {};                                              // (64, d)
     mbarrier_try_wait(&shared.keys_full, 0);
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
     for (int k = 0; k < total; ++k) {
         const int slot = uniform(k) % depth;
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
