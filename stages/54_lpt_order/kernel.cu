@@ -153,15 +153,16 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
     wgmma_commit();
 }
 
-/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
-/// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
+/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 half on, into P^T = exp(scale S^T - L),
+/// 0 where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
 template <class T, int Br>
-__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int m,
+__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int half,
                              const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
-    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, end = 32 * m + 32;
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4,
+              end = 32 * half + 32;
     const float scale = p.scale * log2_e;
 #pragma unroll
-    for (int c = 32 * m; c < end; ++c) {
+    for (int c = 32 * half; c < end; ++c) {
         S[c] = S[c] * scale - (c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y);
     }
     if (masked) {
@@ -172,12 +173,12 @@ __device__ void exponentiate(const Problem& p, int first_key, int first_row, boo
             begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - first_row - 2 * t : 0;
         }
 #pragma unroll
-        for (int c = 32 * m; c < end; ++c) {
+        for (int c = 32 * half; c < end; ++c) {
             if (column_of(c) < begin[row_of(c)]) S[c] = -inf;
         }
     }
 #pragma unroll
-    for (int c = 32 * m; c < end; c += 2) {
+    for (int c = 32 * half; c < end; c += 2) {
         S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
         P[c / 2] = pack<T>(S[c], S[c + 1]);
     }
@@ -297,17 +298,17 @@ __global__ void __launch_bounds__(threads, 1)
         const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
         note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
 #pragma unroll
-        for (int m = 0; m < Br / 64; ++m) {  // 64 queries at a time
+        for (int half = 0; half < Br / 64; ++half) {  // 64 queries at a time
             float2 L[8];
 #pragma unroll
-            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
-            if (m == 0) wgmma_wait<1>(S);
-            exponentiate<T, Br>(p, first_key, i * Br, masked, m, L, S, P);  // S is P^T, too
+            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * half + 8 * c + 2 * t]);
+            if (half == 0) wgmma_wait<1>(S);
+            exponentiate<T, Br>(p, first_key, i * Br, masked, half, L, S, P);  // S is P^T, too
             wgmma_fence();
-            add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
-            if (m == 0) wgmma_wait<1>(dP);
+            add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * half);
+            if (half == 0) wgmma_wait<1>(dP);
 #pragma unroll
-            for (int c = 32 * m; c < 32 * m + 32; c += 4) {
+            for (int c = 32 * half; c < 32 * half + 32; c += 4) {
                 const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
                 dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
                 dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));

@@ -136,15 +136,16 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
     wgmma_commit();
 }
 
-/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
-/// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
+/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 half on, into P^T = exp(scale S^T - L),
+/// 0 where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
 template <class T, int Br>
-__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int m,
+__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int half,
                              const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
-    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, end = 32 * m + 32;
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4,
+              end = 32 * half + 32;
     const float scale = p.scale * log2_e;
 #pragma unroll
-    for (int c = 32 * m; c < end; ++c) {
+    for (int c = 32 * half; c < end; ++c) {
         S[c] = S[c] * scale - (c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y);
     }
     if (masked) {
@@ -155,12 +156,12 @@ __device__ void exponentiate(const Problem& p, int first_key, int first_row, boo
             begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - first_row - 2 * t : 0;
         }
 #pragma unroll
-        for (int c = 32 * m; c < end; ++c) {
+        for (int c = 32 * half; c < end; ++c) {
             if (column_of(c) < begin[row_of(c)]) S[c] = -inf;
         }
     }
 #pragma unroll
-    for (int c = 32 * m; c < end; c += 2) {
+    for (int c = 32 * half; c < end; c += 2) {
         S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
         P[c / 2] = pack<T>(S[c], S[c + 1]);
     }
