@@ -86,9 +86,9 @@ struct Parts {
 
     __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
         m_l = O + std::int64_t{2} * shares.blocks * shares.Br * p.d;
-        const std::int64_t t = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
-        block = ((t + 1) * shares.blocks - 1) / all;
-        splits = ((t + shares.Tc) * shares.blocks - 1) / all - block + 1;
+        const std::int64_t first = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
+        block = ((first + 1) * shares.blocks - 1) / all;
+        splits = ((first + shares.Tc) * shares.blocks - 1) / all - block + 1;
     }
     /// Row k of part s, counted through all parts
     __device__ int row(const Shares& shares, int s, int k) const {

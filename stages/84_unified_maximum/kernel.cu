@@ -280,9 +280,9 @@ struct Parts {
     __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
         m_l = O + 2 * shares.blocks * Br * p.d;
         counter = reinterpret_cast<unsigned*>(m_l + 4 * shares.blocks * Br) + r;
-        const std::int64_t t = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
-        block = ((t + 1) * shares.blocks - 1) / all;
-        splits = ((t + shares.Tc) * shares.blocks - 1) / all - block + 1;
+        const std::int64_t first = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
+        block = ((first + 1) * shares.blocks - 1) / all;
+        splits = ((first + shares.Tc) * shares.blocks - 1) / all - block + 1;
     }
 };
 
