@@ -23,8 +23,8 @@ struct Dropout {
         : x(uniform(int(p.dropout.seed))), y(uniform(int(p.dropout.seed >> 32))) {}
 
     template <int Br>
-    __device__ static Kept read(const Words<Br>& words, int m, int thread) {
-        return {load(&words.bits[m][thread])};
+    __device__ static Kept read(const Words<Br>& words, int half, int thread) {
+        return {load(&words.bits[half][thread])};
     }
     /// What is kept counts 256 / kept times.
     __device__ static float share(const Problem& p) { return p.dropout.kept * 0x1p-8f; }

@@ -177,14 +177,14 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
     wgmma_commit();
 }
 
-/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
-/// where masked, and rounds what dropout keeps. Lanes hold keys g and g + 8 of their warp's 16. `column`
+/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 half on, into P^T = exp(scale S^T - L),
+/// 0 where masked, and rounds what dropout keeps. Lanes hold keys g and g + 8 of their warp's 16. `column`
 /// gives the rows that see one of the two, counted from the lane's first row. S becomes P times the score's
 /// slope, in fp32.
 template <class T, int Br, class Score, class Columns, class Kept>
-__device__ void exponentiate(const Score& score, bool masked, const Columns& columns, const Kept& kept, int m,
-                             const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
-    const int first = 32 * m, end = first + 32;
+__device__ void exponentiate(const Score& score, bool masked, const Columns& columns, const Kept& kept,
+                             int half, const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
+    const int first = 32 * half, end = first + 32;
     const auto L_of = [&](int c) { return c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y; };
 #pragma unroll
     for (int c = first; c < end; ++c) S[c] = score.before_mask(S[c], L_of(c));
@@ -361,27 +361,27 @@ __global__ void __launch_bounds__(threads, 1)
             note_tile<64, rows>(b, queries[n].head, queries[n].row, own.number * groups + G, masked[n]);
         }
 #pragma unroll
-        for (int m = 0; m < Br / 64; ++m) {  // 64 queries at a time
-            const int n = 64 * m / rows, row = queries[n].row + 64 * m % rows;
+        for (int half = 0; half < Br / 64; ++half) {  // 64 queries at a time
+            const int n = 64 * half / rows, row = queries[n].row + 64 * half % rows;
             const auto fetched = tiles.fetch(p, queries[n], masked[n], G, row, first_key + 16 * warp);
             const auto columns = [&] { return tiles.columns(p, own, queries[n], fetched, key, row + 2 * t); };
             Score score(p, b, queries[n].head);
             score.move_to_keys((key - own.keys.end) - (row + 2 * t - own.rows.end));
             float2 L[8];
 #pragma unroll
-            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
-            const auto kept = Dropout::template read<Br>(shared.kept[slot], m, threadIdx.x - 128);
-            if (m == 0) wgmma_wait<1>(S);
+            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * half + 8 * c + 2 * t]);
+            const auto kept = Dropout::template read<Br>(shared.kept[slot], half, threadIdx.x - 128);
+            if (half == 0) wgmma_wait<1>(S);
             choose(score, [&](const auto& chosen) {
-                exponentiate<T, Br>(chosen, masked[n], columns, kept, m, L, S, P);
+                exponentiate<T, Br>(chosen, masked[n], columns, kept, half, L, S, P);
             });
             wgmma_fence();
-            add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
-            if (m == 0) wgmma_wait<1>(dP);
+            add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * half);
+            if (half == 0) wgmma_wait<1>(dP);
             // Read again: no register in between
-            const auto again = Dropout::template read<Br>(shared.kept[slot], m, threadIdx.x - 128);
+            const auto again = Dropout::template read<Br>(shared.kept[slot], half, threadIdx.x - 128);
 #pragma unroll
-            for (int c = 32 * m; c < 32 * m + 32; c += 4) {
+            for (int c = 32 * half; c < 32 * half + 32; c += 4) {
                 const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
                 for (int i = c; i < c + 4; ++i) dP[i] = again.drop(dP[i], i);
                 dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
