@@ -29,7 +29,7 @@ from themes import COLORS, OTHERS, STAGES, adaptive  # noqa: E402
 WIDTH = 370  # in the pixels of a narrow phone, nearly; a page may show it larger
 ROOF_HEIGHT = 300
 TITLE_END, LINE, ROW, BAR = 40, 15, 21, 13
-PANEL_HEAD, PANEL_FOOT = 34, 26
+PROGRESS_HEAD = 50
 SPEEDUP_WIDTH = 44
 LADDER_LEFT, LADDER_HEAD, PLOT_HEIGHT, LADDER_FOOT = 34, 32, 100, 38
 SMALL = {"fontsize": 9.5}
@@ -153,24 +153,17 @@ def draw_chart(chart):
     return figure
 
 
-def labelled(picture, lines, at, first, bottom, spaced=LINE):
-    """Vertical lines of what a panel compares with, each with its name on a baseline of its own, the slowest lowest."""
-    for i, line in enumerate(lines):
-        y, x = first - spaced * i, at(line["rate"])
-        name = f"{line['name']} {rate_text(line['rate'])}"
-        picture.line(x, y - 10, bottom, "faint", linestyle=(0, (4, 3)), zorder=0)
-        ends = x - 4 > width_of(name, "normal")
-        picture.text(x - 4 if ends else x + 4, y, name, "faint", ha="right" if ends else "left", **SMALL)
-
-
-def draw_progress(part):
-    """A panel for each problem, and in it a bar for each rung: what it had from its parent, and what its change gained."""
-    panels = part["progress"]
-    heights = [PANEL_HEAD + LINE * len(panel["yardsticks"]) + 8 + ROW * len(panel["steps"]) + PANEL_FOOT for panel in panels]
-    picture = Picture(TITLE_END + sum(heights))
-    picture.text(0, 16, part["title"], fontsize=14, weight="bold")
-    x, y = 0, 33
-    for kind, words in legend_of(panels):
+def draw_progress(progress):
+    """A bar for each rung: what it had from its parent, and what its change gained. What they are compared with is a line."""
+    steps, yardsticks = progress["steps"], progress["yardsticks"]
+    first = PROGRESS_HEAD + LINE * len(yardsticks)  # the baseline of the slowest's name
+    top = first + 12
+    bottom = top + ROW * len(steps)
+    picture = Picture(bottom + 26)
+    picture.text(0, 16, progress["title"], fontsize=14, weight="bold")
+    picture.text(0, 33, progress["problem"], "faint", **SMALL)
+    x, y = 0, 33 + LINE
+    for kind, words in legend_of(steps):
         if kind == "lost":
             picture.lost(x + 0.5, x + 8.5, y - 8, 8)
         elif kind == "library":
@@ -179,31 +172,8 @@ def draw_progress(part):
             picture.bar(x, x + 9, y - 8.5, 9, kind)
         picture.text(x + 14, y, words, "faint", **SMALL)
         x += 30 + width_of(words, "normal")
-    left = 12 + max(width_of(words_of(step["stage"]), weight_of(step)) for panel in panels for step in panel["steps"])
-    top = TITLE_END
-    for panel, height in zip(panels, heights):
-        draw_panel(picture, panel, left, top, top + height)
-        top += height
-    return picture.figure
 
-
-def legend_of(panels):
-    steps = [step for panel in panels for step in panel["steps"]]
-    kinds = {"shared": ("where it starts", any(step["start"] for step in steps)),
-             "own": ("gained by the change", any(step["over_parent"] for step in steps)),
-             "lost": ("lost by it", any((step["over_parent"] or 1) < 0.995 for step in steps)),
-             "library": ("the fastest library on the same mask, and the stage over it", any("library" in step for step in steps))}
-    return [(kind, words) for kind, (words, shown) in kinds.items() if shown]
-
-
-def draw_panel(picture, panel, left, start, end):
-    """From `start` to `end`; the names of stages end at `left`."""
-    steps, yardsticks = panel["steps"], panel["yardsticks"]
-    picture.text(0, start + 16, panel["title"], weight="bold")
-    picture.text(0, start + 30, panel["problem"], "faint", **SMALL)
-    first = start + PANEL_HEAD + LINE * len(yardsticks) - 4
-    top, bottom = first + 12, end - PANEL_FOOT
-
+    left = 12 + max(width_of(words_of(step["stage"]), weight_of(step)) for step in steps)
     longest = max(max(step["rate"], step["rate"] / (step["over_parent"] or 1)) for step in steps)
     libraries = [step["library"]["rate"] for step in steps if "library" in step]
     fastest = max([longest, *libraries, *(line["rate"] for line in yardsticks)])
@@ -218,25 +188,41 @@ def draw_panel(picture, panel, left, start, end):
         x = at(i * step_of_axis)
         picture.line(x, top, bottom, "grid", zorder=0)
         picture.text(x, bottom + 14, f"{i * step_of_axis:g}", "faint", ha="center", **SMALL)
-    labelled(picture, yardsticks, at, first, bottom)
+    for i, line in enumerate(yardsticks):
+        y, x = first - LINE * i, at(line["rate"])
+        name = f"{line['name']} {rate_text(line['rate'])}"
+        picture.line(x, y - 10, bottom, "faint", linestyle=(0, (4, 3)), zorder=0)
+        ends = x - 4 > width_of(name, "normal")
+        picture.text(x - 4 if ends else x + 4, y, name, "faint", ha="right" if ends else "left", **SMALL)
     for i, step in enumerate(steps):
-        y = top + ROW * i + (ROW - BAR) / 2
-        baseline = y + BAR - 2.5
-        picture.text(0, baseline, words_of(step["stage"]), weight=weight_of(step))
-        x, speedup, library = at(step["rate"]), step["over_parent"], step.get("library")
-        before = at(step["rate"] / speedup) if speedup else x
-        picture.bar(left, min(before, x), y, BAR, "shared" if step["start"] else "own", alpha=0.45 if speedup else 1,
-                    linewidth=0)
-        if x > before:
-            picture.bar(before, x, y, BAR, "own", linewidth=0)
-        if x < before:
-            picture.lost(x, before, y + 0.5, BAR - 1)
-        if library:
-            picture.line(at(library["rate"]), y - 2.5, y + BAR + 2.5, "text", linewidth=2)
-        shown = speedup or (library and library["over"])
-        picture.text(max(before, x, at(library["rate"]) if library else 0) + 5, baseline,
-                     speedup_text(shown) if shown else rate_text(step["rate"]),
-                     "text" if step["shows_here"] else "faint", weight=weight_of(step), **SMALL)
+        draw_step(picture, step, left, top + ROW * i + (ROW - BAR) / 2, at)
+    return picture.figure
+
+
+def legend_of(steps):
+    kinds = {"shared": ("where it starts", any(step["start"] for step in steps)),
+             "own": ("gained by the change", any(step["over_parent"] for step in steps)),
+             "lost": ("lost by it", any((step["over_parent"] or 1) < 0.995 for step in steps)),
+             "library": ("the fastest library on the same mask, and the stage over it", any("library" in step for step in steps))}
+    return [(kind, words) for kind, (words, shown) in kinds.items() if shown]
+
+
+def draw_step(picture, step, left, y, at):
+    baseline = y + BAR - 2.5
+    picture.text(0, baseline, words_of(step["stage"]), weight=weight_of(step))
+    x, speedup, library = at(step["rate"]), step["over_parent"], step.get("library")
+    before = at(step["rate"] / speedup) if speedup else x
+    picture.bar(left, min(before, x), y, BAR, "shared" if step["start"] else "own", alpha=0.45 if speedup else 1, linewidth=0)
+    if x > before:
+        picture.bar(before, x, y, BAR, "own", linewidth=0)
+    if x < before:
+        picture.lost(x, before, y + 0.5, BAR - 1)
+    if library:
+        picture.line(at(library["rate"]), y - 2.5, y + BAR + 2.5, "text", linewidth=2)
+    shown = speedup or (library and library["over"])
+    picture.text(max(before, x, at(library["rate"]) if library else 0) + 5, baseline,
+                 speedup_text(shown) if shown else rate_text(step["rate"]),
+                 "text" if step["shows_here"] else "faint", weight=weight_of(step), **SMALL)
 
 
 def draw_ladder(ladder):
@@ -357,7 +343,7 @@ def draw_roofline(roof):
     return picture.figure
 
 
-DRAW = {"progress": draw_progress, "ladder": draw_ladder, "panels": draw_chart, "points": draw_roofline}
+DRAW = {"steps": draw_progress, "ladder": draw_ladder, "panels": draw_chart, "points": draw_roofline}
 
 
 def main():

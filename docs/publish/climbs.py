@@ -1,4 +1,4 @@
-"""The ladder at a glance: a picture for each part, with a bar for each rung, and one of the whole ladder."""
+"""The ladder at a glance: pictures of each part, with a bar for each rung, and one of the whole ladder."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ TOLD_BY = {
     0: [Told("train"), Told("decode")],
     10: [Told("decode")],
     20: [Told("train"), Told("causal")],
-    30: [Told("causal"), Told("draft")],
+    30: [Told("train"), Told("causal"), Told("draft")],
     40: [Told("backward")],
     50: [Told("backward"), Told("backward-wide 4k")],
     70: [Told("long")],
@@ -146,8 +146,8 @@ def lines(rates):
     return [{"name": name, "rate": rate} for name, rate in sorted(rates.items(), key=lambda pair: pair[1])]
 
 
-def panel(title, problem, unit, steps, rates):
-    return {"title": title, "problem": problem, "unit": unit, "steps": steps, "yardsticks": lines(rates)}
+def panel(name, title, problem, unit, steps, rates):
+    return {"name": name, "title": title, "problem": problem, "unit": unit, "steps": steps, "yardsticks": lines(rates)}
 
 
 def with_ceiling(results, row, rates, steps):
@@ -172,7 +172,7 @@ def on_one_problem(runs, own, told):
     every = [step(row, rate_at(first, right_ms(row)), row in rows, start=row not in rows) for row in starts + rows]
     rates = runs.libraries(problem, any(row.stage in sources.of_8_bits for row in rows))
     rates = with_ceiling(results, first, rates, every)
-    shown = panel(f"{told.title or problem.short_name}: {first.unit}", describe(first), first.unit, every, rates)
+    shown = panel(told.words.split()[0], f"{told.title or problem.short_name}: {first.unit}", describe(first), first.unit, every, rates)
     return shown, [(results, [sources.stages[row.stage] for row in starts + rows])]
 
 
@@ -205,7 +205,7 @@ def of_masks(runs, own, title):
                 found.append((results, [before]))
     if not steps:
         return None, []
-    return panel(f"{title}: TFLOP/s", "each on its own mask; rates count visible pairs", "TFLOP/s", steps, dense), found
+    return panel(title, f"{title}: TFLOP/s", "each on its own mask; rates count visible pairs", "TFLOP/s", steps, dense), found
 
 
 def of_several_gpus(runs, own):
@@ -229,14 +229,14 @@ def of_several_gpus(runs, own):
         rows = [row for stage in stages if (row := problem.row(stage.number)) and right_ms(row)]
         steps += [step(row, row.rate, start=False) | {"over_parent": row.rate / alone, "shows_here": True} for row in rows]
         kind = "decoding" if counts_bytes(problem.first) else "gradients" if pass_of(problem.first) == "backward" else "forward"
-        shown.append(panel(f"{kind} on {ranks} GPUs: {unit}", describe(Fields(problem.first, features={})), unit, steps,
+        shown.append(panel(kind, f"{kind} on {ranks} GPUs: {unit}", describe(Fields(problem.first, features={})), unit, steps,
                            {f"{ranks} x {number:02}": ranks * alone}))
         found += [(results, stages), (results_alone, [start])]
     return shown, found
 
 
 def panels_of(runs, part):
-    """Of a part's picture, and pairs of recordings and the stages that it shows of them."""
+    """Of a part's pictures, and pairs of recordings and the stages that it shows of them."""
     own = runs.sources.of_part(part)
     if any("ranks" in stage.takes for stage in own):
         return of_several_gpus(runs, own)
@@ -251,14 +251,11 @@ def panels_of(runs, part):
 # Pictures
 
 
-def part_picture(runs, part):
-    """And what it shows of which recordings; None if nothing was timed."""
+def part_pictures(runs, part):
+    """One for each problem that tells its story; and what they show of which recordings."""
     shown, found = panels_of(runs, part)
-    if not shown:
-        return None, []
-    title, _ = opening(part_pages()[part])
-    data = {"name": f"{part:02}s", "title": title, "machine": SHOWN_GPU, "progress": shown}
-    return Picture(data, f"{title}, on {SHOWN_GPU}. {' '.join(map(panel_in_words, shown))}", 400), found
+    made = [Picture(each | {"name": f"{part:02}s-{each['name']}"}, panel_in_words(each), 400) for each in shown]
+    return made, found
 
 
 def panel_in_words(shown):
@@ -270,7 +267,7 @@ def panel_in_words(shown):
         return text + (f" ({speedup:.{2 if speedup < 10 else 0}f}x)" if speedup is not None else "")
 
     lines_said = [f"{line['name']} {rounded(line['rate'], 10)}" for line in shown["yardsticks"]]
-    return f"{shown['title']}: {', '.join([*map(said, shown['steps']), *lines_said])}."
+    return f"{shown['title']} on {SHOWN_GPU}: {', '.join([*map(said, shown['steps']), *lines_said])}"
 
 
 def ladder_panel(runs, results, title, problem):
@@ -322,15 +319,20 @@ def runs_of(sources):
 @pictures
 def climb_pictures(sources):
     runs = runs_of(sources)
-    made = [whole_picture(runs), *(part_picture(runs, part) for part in part_pages())]
-    return [picture for picture, _ in made if picture]
+    whole, _ = whole_picture(runs)
+    return [*filter(None, [whole]), *(picture for part in part_pages() for picture in part_pictures(runs, part)[0])]
 
 
 @block("climbs")
 def climbs_block(sources, page, _):
-    """On a part's page its picture, and elsewhere that of the whole ladder."""
+    """On a part's page its pictures, and elsewhere that of the whole ladder. There is room for one on a phone, and for two side
+    by side elsewhere."""
     if page.stage:
         return None
     runs = runs_of(sources)
-    picture, found = whole_picture(runs) if page.part is None else part_picture(runs, page.part)
-    return centered([picture], page) + sources.mark(*found) if picture else NOT_RECORDED
+    if page.part is None:
+        whole, found = whole_picture(runs)
+        shown = [whole] if whole else []
+    else:
+        shown, found = part_pictures(runs, page.part)
+    return centered(shown, page) + sources.mark(*found) if shown else NOT_RECORDED
