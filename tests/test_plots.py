@@ -84,10 +84,10 @@ class ClimbTest(unittest.TestCase):
         other.peers = [peer_of(other.rows[0], "FlashAttention-3", 0.2), peer_of(other.rows[0], "FlashAttention-2", 8.0)]
         other = derived(other.rows, other.peers, hardware=other.hardware)
         words = climbs.whole_picture(climbs.Runs(sources))[0].words
-        self.assertIn("The algorithm 00 172, 01 344 (0.50x cuDNN); cuDNN 687.", words)
+        self.assertIn("The algorithm from 172 (00) to 344 (01, 0.50x cuDNN); cuDNN 687.", words)
         sources.timings.append(other)  # a faster library of another run counts, a slower one does not
         words = climbs.whole_picture(climbs.Runs(sources))[0].words
-        self.assertIn("The algorithm 00 172, 01 344 (0.25x FlashAttention-3); cuDNN 687, FlashAttention-3 1374.", words)
+        self.assertIn("The algorithm from 172 (00) to 344 (01, 0.25x FlashAttention-3); cuDNN 687, FlashAttention-3 1374.", words)
 
     def test_masks_stand_next_to_the_fastest_library_and_to_no_mask(self):
         windows, before = named(HERE, "hopper_windows"), named(HERE, "own_diagonal")
@@ -96,7 +96,7 @@ class ClimbTest(unittest.TestCase):
         plain = row_of("long", before.number, 1.0, folder=before.folder)
         results = derived([row, plain], [peer_of(row, "flex", 2.0), peer_of(row, "FlashAttention-4", 4.0)])
         shown = shown_on(Page("stages/60s_x.md", part=windows.part), results)
-        self.assertIn(f"forward: TFLOP/s on NVIDIA H200: {windows.number} hopper windows 137 (2.00x flex), {before.number}, no mask 275\"", shown)
+        self.assertIn(f"Forward: TFLOP/s on NVIDIA H200: {windows.number} hopper windows 137 (2.00x flex), {before.number}, no mask 275\"", shown)
 
     def test_several_gpus_stand_next_to_one(self):
         ring, alone = named(HERE, "ring"), named(HERE, "own_diagonal")
@@ -104,7 +104,7 @@ class ClimbTest(unittest.TestCase):
                 for stage, ms in ((alone, 1.0), (ring, 0.625))]
         rows[1] |= {"features": Fields(ranks=2)}
         shown = shown_on(Page("stages/85s_x.md", part=ring.part), derived(rows))
-        self.assertIn(f"forward on 2 GPUs: TFLOP/s on NVIDIA H200: {alone.number} own diagonal 275, {ring.number} ring 440 (1.60x), "
+        self.assertIn(f"Forward on 2 GPUs: TFLOP/s on NVIDIA H200: {alone.number} own diagonal 275, {ring.number} ring 440 (1.60x), "
                       f"2 x {alone.number} 550\"", shown)
 
     def test_every_part_has_a_picture(self):

@@ -205,7 +205,7 @@ def of_masks(runs, own, title):
                 found.append((results, [before]))
     if not steps:
         return None, []
-    return panel(title, f"{title}: TFLOP/s", "each on its own mask; rates count visible pairs", "TFLOP/s", steps, dense), found
+    return panel(title.lower(), f"{title}: TFLOP/s", "each on its own mask; rates count visible pairs", "TFLOP/s", steps, dense), found
 
 
 def of_several_gpus(runs, own):
@@ -228,8 +228,8 @@ def of_several_gpus(runs, own):
         steps = [{"stage": start.folder, "rate": alone, "over_parent": None, "shows_here": False, "start": True}]
         rows = [row for stage in stages if (row := problem.row(stage.number)) and right_ms(row)]
         steps += [step(row, row.rate, start=False) | {"over_parent": row.rate / alone, "shows_here": True} for row in rows]
-        kind = "decoding" if counts_bytes(problem.first) else "gradients" if pass_of(problem.first) == "backward" else "forward"
-        shown.append(panel(kind, f"{kind} on {ranks} GPUs: {unit}", describe(Fields(problem.first, features={})), unit, steps,
+        kind = "Decoding" if counts_bytes(problem.first) else "Gradients" if pass_of(problem.first) == "backward" else "Forward"
+        shown.append(panel(kind.lower(), f"{kind} on {ranks} GPUs: {unit}", describe(Fields(problem.first, features={})), unit, steps,
                            {f"{ranks} x {number:02}": ranks * alone}))
         found += [(results, stages), (results_alone, [start])]
     return shown, found
@@ -244,7 +244,7 @@ def panels_of(runs, part):
         made = [on_one_problem(runs, own, told) for told in TOLD_BY[part]]
     else:
         made = [of_masks(runs, [stage for stage in own if stage.backward == backward], title)
-                for title, backward in (("forward", False), ("gradients", True))]
+                for title, backward in (("Forward", False), ("Gradients", True))]
     return [shown for shown, _ in made if shown], [pair for _, pairs in made for pair in pairs]
 
 
@@ -290,6 +290,18 @@ def ladder_panel(runs, results, title, problem):
             "yardsticks": lines(rates)}
 
 
+def ladder_in_words(shown):
+    """Of each part its first rung and its last."""
+    def said(group):
+        first, *_, last = [group["steps"][0], *group["steps"]]
+        over = f", {times(group['over'])} {group['library']}" if group["library"] else ""
+        return (f"{group['part']} from {rounded(first['rate'], 10)} ({first['stage'][:2]}) to {rounded(last['rate'], 10)} "
+                f"({last['stage'][:2]}{over})")
+
+    rates = ", ".join(f"{line['name']} {rounded(line['rate'], 10)}" for line in shown["yardsticks"])
+    return f"{shown['title']} in {shown['unit']}, {shown['problem']}: {'; '.join(map(said, shown['groups']))}; {rates}."
+
+
 def whole_picture(runs):
     """The whole ladder: forward, gradients and decoding, from the first kernel to the last."""
     sources = runs.sources
@@ -301,10 +313,7 @@ def whole_picture(runs):
         return None, []
     title = f"The ladder on {results.hardware.gpu}"
     folders = {each["stage"] for one in shown for group in one["groups"] for each in group["steps"]}
-    words = " ".join(f"{one['title']}, {one['problem']}, in {one['unit']}: " + "; ".join(
-        f"{group['part']} " + ", ".join(f"{each['stage'][:2]} {rounded(each['rate'], 10)}" for each in group["steps"])
-        + (f" ({times(group['over'])} {group['library']})" if group["library"] else "") for group in one["groups"])
-        + f"; {', '.join(line['name'] + ' ' + rounded(line['rate'], 10) for line in one['yardsticks'])}." for one in shown)
+    words = " ".join(map(ladder_in_words, shown))
     picture = Picture({"name": "ladder", "title": title, "ladder": shown}, f"{title}. {words}", 560)
     return picture, [(results, [stage for stage in sources.stages.values() if stage.folder in folders])]
 
