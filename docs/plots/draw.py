@@ -203,7 +203,8 @@ def legend_of(steps):
     kinds = {"shared": ("where it starts", any(step["start"] for step in steps)),
              "own": ("gained by the change", any(step["over_parent"] for step in steps)),
              "lost": ("lost by it", any((step["over_parent"] or 1) < 0.995 for step in steps)),
-             "library": ("the fastest library on the same mask, and the stage over it", any("library" in step for step in steps))}
+             "library": ("the fastest library on the same mask, and the stage over it",
+                         any("library" in step for step in steps))}
     return [(kind, words) for kind, (words, shown) in kinds.items() if shown]
 
 
@@ -251,7 +252,6 @@ def draw_columns(picture, panel, start, pitch):
 
     picture.text(0, start + 16, f"{panel['title']}: {panel['unit']}", weight="bold")
     picture.text(width_of(f"{panel['title']}: {panel['unit']}", "bold") + 8, start + 16, panel["problem"], "faint", **SMALL)
-    end = LADDER_LEFT + pitch * len(steps)
     step_of_axis = tick(fastest)
     for i in range(int(fastest / step_of_axis) + 1):
         y = at(i * step_of_axis)

@@ -1,5 +1,6 @@
 """The parts as a reader chooses them: by what he wants, each with one number and the exercise to begin with."""
 
+import re
 from typing import NamedTuple
 
 from blocks import Failure, block
@@ -19,7 +20,8 @@ class Choice(NamedTuple):
 CHOICES = [
     Choice(0, "Understand FlashAttention", "over 01 of 05, train", "the speed of the algorithm of FlashAttention-1", 2),
     Choice(90, "See what each change is worth", "over 05 of 91, train", "the speed of stage 05 once split-Q is removed"),
-    Choice(20, "Training and prefill with mma.sync", "over FlashAttention-2 of 26, train", "the speed of FlashAttention-2"),
+    Choice(20, "Training and prefill with mma.sync", "over FlashAttention-2 of 26, train",
+           "the speed of FlashAttention-2"),
     Choice(30, "Training and prefill on Hopper", "over FlashAttention-3 of 36, train", "the speed of FlashAttention-3"),
     Choice(40, "Gradients with mma.sync", "over FlashAttention-2 of 46, backward 8k", "the speed of FlashAttention-2"),
     Choice(50, "Gradients on Hopper", "mean over FlashAttention-4 of 55, gradients, in h200-gradients",
@@ -47,10 +49,12 @@ def choices(sources, page, _):
     pages = part_pages()
     if missing := {*pages} ^ {choice.part for choice in CHOICES}:
         raise Failure(f"docs/publish/choices.py: not each part once: {', '.join(f'{part:02}s' for part in sorted(missing))}")
-    rows = []
+    rows, recorded = [], []
     for choice in CHOICES:
         found = find(sources, None, choice.number)
+        stages = [sources.stage(int(number)) for number in re.findall(r"\b(?:over|of) (\d\d)\b", choice.number)]
+        recorded += [(results, stages) for results in (found.recordings if found else ())]
         rows.append([f"[{choice.wish}]({page.link(f'stages/{pages[choice.part].name}')})", opening(pages[choice.part])[0],
                      f"**{found}** {choice.of_what}" if found else "not measured",
                      f"`{beginning(sources, choice)}`"])
-    return table(["you want", "part", "what it reached", "begin with"], rows)
+    return table(["you want", "part", "what it reached", "begin with"], rows) + sources.mark(*recorded)

@@ -157,8 +157,8 @@ def with_ceiling(results, row, rates, steps):
 
 
 def on_one_problem(runs, own, told):
-    """The stages of a part on a problem, after those that they start from. One that reads fewer bytes for the same keys has
-    the rate of a stage that reads them all."""
+    """The stages of a part on a problem, after those that they start from. One that reads fewer bytes for the same keys
+    has the rate of a stage that reads them all."""
     sources = runs.sources
     own = [stage for stage in own if not told.stages or stage.number in told.stages]
     problem, results = runs.telling(own, told.words)
@@ -172,7 +172,8 @@ def on_one_problem(runs, own, told):
     every = [step(row, rate_at(first, right_ms(row)), row in rows, start=row not in rows) for row in starts + rows]
     rates = runs.libraries(problem, any(row.stage in sources.of_8_bits for row in rows))
     rates = with_ceiling(results, first, rates, every)
-    shown = panel(told.words.split()[0], f"{told.title or problem.short_name}: {first.unit}", describe(first), first.unit, every, rates)
+    title = f"{told.title or problem.short_name}: {first.unit}"
+    shown = panel(told.words.split()[0], title, describe(first), first.unit, every, rates)
     return shown, [(results, [sources.stages[row.stage] for row in starts + rows])]
 
 
@@ -205,7 +206,8 @@ def of_masks(runs, own, title):
                 found.append((results, [before]))
     if not steps:
         return None, []
-    return panel(title.lower(), f"{title}: TFLOP/s", "each on its own mask; rates count visible pairs", "TFLOP/s", steps, dense), found
+    says = "each on its own mask; rates count visible pairs"
+    return panel(title.lower(), f"{title}: TFLOP/s", says, "TFLOP/s", steps, dense), found
 
 
 def of_several_gpus(runs, own):
@@ -228,9 +230,10 @@ def of_several_gpus(runs, own):
         steps = [{"stage": start.folder, "rate": alone, "over_parent": None, "shows_here": False, "start": True}]
         rows = [row for stage in stages if (row := problem.row(stage.number)) and right_ms(row)]
         steps += [step(row, row.rate, start=False) | {"over_parent": row.rate / alone, "shows_here": True} for row in rows]
-        kind = "Decoding" if counts_bytes(problem.first) else "Gradients" if pass_of(problem.first) == "backward" else "Forward"
-        shown.append(panel(kind.lower(), f"{kind} on {ranks} GPUs: {unit}", describe(Fields(problem.first, features={})), unit, steps,
-                           {f"{ranks} x {number:02}": ranks * alone}))
+        is_backward = pass_of(problem.first) == "backward"
+        kind = "Decoding" if counts_bytes(problem.first) else "Gradients" if is_backward else "Forward"
+        shown.append(panel(kind.lower(), f"{kind} on {ranks} GPUs: {unit}", describe(Fields(problem.first, features={})), unit,
+                           steps, {f"{ranks} x {number:02}": ranks * alone}))
         found += [(results, stages), (results_alone, [start])]
     return shown, found
 
@@ -334,8 +337,8 @@ def climb_pictures(sources):
 
 @block("climbs")
 def climbs_block(sources, page, _):
-    """On a part's page its pictures, and elsewhere that of the whole ladder. There is room for one on a phone, and for two side
-    by side elsewhere."""
+    """On a part's page its pictures, and elsewhere that of the whole ladder. There is room for one on a phone, and for two
+    side by side elsewhere."""
     if page.stage:
         return None
     runs = runs_of(sources)

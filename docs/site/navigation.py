@@ -14,11 +14,13 @@ DOCUMENTATION = ["docs/site/front.md", "README.md", "docs/one_mma.md", "stages/R
 AT_THE_TOP = ("docs/site/front.md", "stages/README.md", "docs/results.md")
 COURSE = ["docs/course/README.md", "docs/course/students.md", "docs/course/instructors.md", "docs/course/plan.md",
           "docs/course/slides/README.md", "docs/course/labs/README.md", "docs/course/policies.md", "docs/course/gpu.md"]
-REFERENCE = {"files.html": "Files", "namespaces.html": "Namespaces", "annotated.html": "Classes", "globals.html": "Names"}
+REFERENCE = {"files.html": "Files", "namespaces.html": "Namespaces", "annotated.html": "Classes",
+             "globals.html": "Names"}
 
 PLACE = "<!-- the menu -->"  # where the header of a page has it
 # A phone shows the menu when the box is checked, which takes no script.
-MENU = """<input type="checkbox" id="menu-open" aria-label="Show the menu"><label for="menu-open" aria-hidden="true">Menu</label>
+MENU = """<input type="checkbox" id="menu-open" aria-label="Show the menu">
+<label for="menu-open" aria-hidden="true">Menu</label>
 <nav id="menu" aria-label="Pages">
 {}</nav>
 """
@@ -56,7 +58,8 @@ def groups_of(pages, ladder, site):
     others = [link_to(page) for page in pages if page.path not in known]
     reading = [Group("Documentation", documentation), Group("Course", [*map(link_to, course)]),
                Group("Notebooks", [*map(link_to, (pages["notebooks/README.md"], *notebooks))]),
-               Group("Reference", [Link(file, title) for file, title in REFERENCE.items() if (site / file).is_file()]), Group("More", others)]
+               Group("Reference", [Link(file, title) for file, title in REFERENCE.items() if (site / file).is_file()]),
+               Group("More", others)]
     top = [link_to(pages[path], title) for path, title in zip(AT_THE_TOP, ("Start", "The ladder", "The results"))]
     return [("", top), ("The parts", parts), ("Reading", [group for group in reading if group.links])]
 
@@ -80,5 +83,6 @@ def menu(groups, current):
     items = [item for _, items in groups for item in items]
     known = any(item.file == current if isinstance(item, Link) else item.has(current) for item in items)
     shown = current if known else next(iter(REFERENCE))
-    return MENU.format("".join((f"<h2>{heading}</h2>\n" if heading else "")
-                               + f"<ul>\n{''.join(as_html(item, shown) for item in items)}</ul>\n" for heading, items in groups))
+    shown_groups = ((heading, "".join(as_html(item, shown) for item in items)) for heading, items in groups)
+    return MENU.format("".join((f"<h2>{heading}</h2>\n" if heading else "") + f"<ul>\n{links}</ul>\n"
+                               for heading, links in shown_groups))
