@@ -373,6 +373,7 @@ class Checker {
         }
         const auto moves = [&](const auto& counter) { return moving_.contains(counter.first); };
         const auto& stayed = wrong_[unmoved.key];
+        for (MovedCounter& one : of_refused_) add_once(result_.moved, std::move(one));
         result_.exact = moved.all() && std::none_of(stayed.begin(), stayed.end(), moves);
         for (auto* c : {&moved, &unmoved}) {
             for (const auto& [counter, wrong] : wrong_[c->key]) {
@@ -383,22 +384,31 @@ class Checker {
         }
     }
 
+    /// Each counter is told of on one problem.
+    static void add_once(std::vector<MovedCounter>& list, MovedCounter moved) {
+        if (std::ranges::find(list, moved.counter, &MovedCounter::counter) == list.end())
+            list.push_back(std::move(moved));
+    }
+
     void judge_claims(const Case& one, const Work& before, const Work& after, const std::string& broken,
                       int sm_count) {
         const auto list = claims(exercise_.folder(), one, sm_count, before, after);
         // What the parent breaks is the change; the rest is what must stay.
         const auto of_parent = claims(exercise_.folder(), one, sm_count, before, before);
+        const bool refused = !before.why_not.empty();
         for (std::size_t k = 0; k < list.size(); ++k) {
             const Claim& claim = list[k];
             if (claim.of_parent) continue;
-            const bool moves = !of_parent[k].holds() || !before.why_not.empty();
+            const bool asked = !of_parent[k].holds(), moves = refused || asked;
             Criterion& c = criterion(moves ? "moved" : "unmoved");
             c.total += 1;
-            if (moves && moving_.insert(claim.counter).second && before.why_not.empty()) {
+            if (moves) moving_.insert(claim.counter);
+            if (asked && parent_of(exercise_).has_head_dim(one.shape.d)) {
                 const Claim& known = broken.empty() ? claim : of_parent[k];
-                MovedCounter moved{claim.counter, description_of(one), of_parent[k].got, known.expected, {}};
+                MovedCounter moved{claim.counter, description_of(one), {}, known.expected, {}};
+                if (!refused) moved.of_parent = of_parent[k].got;
                 if (broken.empty()) moved.counted = claim.got;
-                result_.moved.push_back(std::move(moved));
+                add_once(refused ? of_refused_ : result_.moved, std::move(moved));
             }
             if (broken.empty() && claim.holds()) {
                 c.passed += 1;
@@ -407,27 +417,18 @@ class Checker {
             auto& [text, problems] = wrong_[c.key][broken.empty() ? claim.counter : "it fails: " + broken];
             problems.insert(description_of(one));
             if (!text.empty()) continue;
-            if (!broken.empty()) {
+            const std::string got = fmt::format("{}: {} counted", in_words(claim.counter), claim.got),
+                              has = refused ? "" : fmt::format(" (the parent has {})", of_parent[k].got),
+                              on = "\n    on " + description_of(one);
+            const char* must = refused ? "be" : moves ? "become" : "stay";
+            if (!broken.empty())
                 text = fmt::format("not counted on {}: {}", description_of(one), broken);
-            } else if (!before.why_not.empty()) {
-                text = fmt::format("{}: {} counted, must be {}\n    on {}", in_words(claim.counter),
-                                   claim.got, claim.expected, description_of(one));
-            } else if (moves && options_.predicted &&
-                       !options_.predicted->contains(in_words(claim.counter))) {
-                text = fmt::format(
-                    "{}: {} counted{}; what it must become is told once you have predicted it\n    on {}",
-                    in_words(claim.counter), claim.got,
-                    claim.got == of_parent[k].got ? ", as of the parent"
-                                                  : fmt::format(" (the parent has {})", of_parent[k].got),
-                    description_of(one));
-            } else if (moves) {
-                text = fmt::format("{}: {} counted, must become {} (the parent has {})\n    on {}",
-                                   in_words(claim.counter), claim.got, claim.expected, of_parent[k].got,
-                                   description_of(one));
-            } else {
-                text = fmt::format("{}: {} counted, must stay {}\n    on {}", in_words(claim.counter),
-                                   claim.got, claim.expected, description_of(one));
-            }
+            else if (asked && options_.predicted && !options_.predicted->contains(in_words(claim.counter)))
+                text = fmt::format("{}{}; what it must {} is told once you have predicted it{}", got,
+                                   !refused && claim.got == of_parent[k].got ? ", as of the parent" : has,
+                                   must, on);
+            else
+                text = fmt::format("{}, must {} {}{}{}", got, must, claim.expected, moves ? has : "", on);
         }
         const auto order = claimed_tiles_of_blocks(exercise_.folder(), one, sm_count);
         if (order.empty()) return;
@@ -470,7 +471,8 @@ class Checker {
         std::set<std::string> problems;
     };
     std::map<std::string, std::map<std::string, Wrong>> wrong_;  ///< by criterion and counter
-    std::set<std::string> moving_;  ///< counters that the change must move on some problem
+    std::set<std::string> moving_;          ///< counters that the change must move on some problem
+    std::vector<MovedCounter> of_refused_;  ///< on problems that the parent refuses
 };
 
 }  // namespace

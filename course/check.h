@@ -38,10 +38,12 @@ struct CheckOptions {
     std::optional<std::set<std::string>> predicted = {};
 };
 
-/// A counter that the change moves, on the first problem where it does.
+/// A counter that the change moves, on the first problem where it does, or else the first that the parent
+/// refuses.
 struct MovedCounter {
     std::string counter, problem;
-    std::uint64_t of_parent = 0, expected = 0;
+    std::optional<std::uint64_t> of_parent;  ///< nothing where it refuses the problem
+    std::uint64_t expected = 0;
     std::optional<std::uint64_t> counted;  ///< nothing where the kernel fails
 };
 

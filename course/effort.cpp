@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <iterator>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -22,11 +23,13 @@ namespace {
 /// What the parts of the CUDA layer that every stage may include are called, in stages/.
 constexpr const char* layer[]{"device.cuh", "hopper.cuh", "ring.h"};
 
-/// The words of a source, but for those of comments.
+/// The words of a source, but for those of comments and strings.
 std::set<std::string> names_in(const std::string& source) {
+    static const std::regex string(R"("(?:[^"\\]|\\.)*")");
     std::set<std::string> names;
     std::istringstream lines(source);
     for (std::string line; std::getline(lines, line);) {
+        line = std::regex_replace(line, string, "");
         line.erase(std::min(line.find("//"), line.size()));
         std::string name;
         for (const char c : line + " ") {
@@ -50,46 +53,58 @@ std::string first_sentence(std::string comment) {
 }
 
 /// What a header of the layer declares, each name once: functions, types and aliases at the beginning of a
-/// line, with the comment before them.
+/// line, and what a rank may ask of its ring, with the comment before them.
 std::vector<NewFunction> declared_in(const std::string& header) {
-    static const std::regex function(R"(^(?:__device__|__host__|inline)[^=;]*?\b([a-z_]\w*)\()");
-    static const std::regex type(R"(^(?:struct|enum class|using) ([A-Za-z]\w*))");
+    static const std::regex function(R"(^(?:    virtual )?[A-Za-z_][^=;()]*[ &]([a-z_]\w*)\()");
+    static const std::regex type(R"(^(?:struct|class|enum class|using) ([A-Za-z]\w*))");
     std::vector<NewFunction> found;
     std::istringstream lines(read_file(source_folder() / "stages" / header));
-    std::string comment;
+    std::string comment, of_group;  // one comment is for all declarations up to the next empty line
     for (std::string line; std::getline(lines, line);) {
         std::smatch match;
-        if (line.starts_with("/// ")) {
-            comment += (comment.empty() ? "" : " ") + line.substr(4);
+        const std::size_t text = line.find_first_not_of(' ');
+        if (text == line.npos) of_group.clear();
+        if (text != line.npos && line.compare(text, 4, "/// ") == 0) {
+            comment += (comment.empty() ? "" : " ") + line.substr(text + 4);
             continue;
         }
         if (line.starts_with("template") || line.starts_with("#")) continue;
         if (std::regex_search(line, match, function) || std::regex_search(line, match, type)) {
             const std::string name = match[1];
-            const auto known = std::find_if(found.begin(), found.end(),
-                                            [&](const NewFunction& other) { return other.name == name; });
-            if (known == found.end())
-                found.push_back({name, "stages/" + header, first_sentence(comment)});
-            else if (known->meaning.empty())
-                known->meaning = first_sentence(comment);
+            if (!comment.empty()) of_group = first_sentence(comment);
+            const bool known =
+                std::ranges::any_of(found, [&](const NewFunction& other) { return other.name == name; });
+            if (!known) found.push_back({name, "stages/" + header, of_group});
         }
         comment.clear();
     }
     return found;
 }
 
-/// What is declared in the layer and has one of these names.
-std::vector<NewFunction> of_layer(const std::set<std::string>& names) {
+/// What is declared in the layer, but for what notes work for the counters: it has no part in a kernel's own.
+const std::vector<NewFunction>& declared_in_layer() {
     static const std::vector<NewFunction> declared = [] {
         std::vector<NewFunction> all;
         for (const char* header : layer)
-            for (NewFunction& function : declared_in(header)) all.push_back(std::move(function));
+            for (NewFunction& function : declared_in(header))
+                if (!function.name.starts_with("note_")) all.push_back(std::move(function));
         return all;
     }();
+    return declared;
+}
+
+/// What the kernel `end` calls of the layer and `start` does not. All is new of a header that `start` does
+/// not include: a variable of its own may have the name.
+std::vector<NewFunction> new_functions(const std::string& start, const std::string& end) {
+    const std::set<std::string> before = names_in(start), after = names_in(end);
     std::vector<NewFunction> found;
-    for (const NewFunction& function : declared) {
-        // What notes work for the counters has no part in a kernel's own.
-        if (names.contains(function.name) && !function.name.starts_with("note_")) found.push_back(function);
+    for (const NewFunction& function : declared_in_layer()) {
+        const auto includes = [&](const std::string& kernel) {
+            return function.header == "stages/device.cuh" || kernel.find(function.header) != kernel.npos;
+        };
+        if (after.contains(function.name) && includes(end) &&
+            !(before.contains(function.name) && includes(start)))
+            found.push_back(function);
     }
     return found;
 }
@@ -106,20 +121,19 @@ Effort effort_of(const Exercise& e) {
     const Stage& parent = parent_of(e);
     Effort effort;
     effort.on_hopper = parent.compute_capability != 0;
-    std::set<std::string> names;
     if (e.solved_here) {
         const Stage& stage = *find_stage(e.number);
         const std::string start = kernel_text(start_of(e)), end = kernel_text(stage);
         effort.lines = count_changed_lines(diff_texts(start, "", end, "", "-uw"));
-        names = names_in(end);
-        for (const std::string& name : names_in(start)) names.erase(name);
+        effort.functions = new_functions(start, end);
     } else {
         std::istringstream written(
             section(read_file(source_folder() / "stages" / e.folder() / "exercise.md"), "Effort"));
         written >> effort.lines;
-        for (std::string name; written >> name;) names.insert(name);
+        const std::set<std::string> names{std::istream_iterator<std::string>(written), {}};
+        std::ranges::copy_if(declared_in_layer(), std::back_inserter(effort.functions),
+                             [&](const NewFunction& function) { return names.contains(function.name); });
     }
-    effort.functions = of_layer(names);
     return effort;
 }
 

@@ -115,7 +115,8 @@ std::string tables_of(const std::vector<MustMove>& moves, const Stage& parent,
             text += "\n";
         }
         problem = described;
-        text += fmt::format("| {} | {} |", in_words(move.claim.counter), with_separators(move.claim.got));
+        text += fmt::format("| {} | {} |", in_words(move.claim.counter),
+                            move.parent_refuses ? "refused" : with_separators(move.claim.got));
         for (std::size_t k = 0; k < more.size(); ++k) text += " |";
         text += "\n";
     }
@@ -125,18 +126,27 @@ std::string tables_of(const std::vector<MustMove>& moves, const Stage& parent,
 std::string task_text(const Exercise& e, const std::vector<MustMove>& moves, const fs::path& path) {
     const Stage& parent = parent_of(e);
     const std::string check = lab_command({"check", path.string()});
+    const Effort effort = effort_of(e);
     std::string text = fmt::format(
         "# Stage {:02}: {}\n\nYou have {} in kernel.cu, as it is. Make one change to it.\n\n"
         "**The change:** {}.\n\n"
+        "**Effort:** {}, about {}; the ladder's own solution adds or changes {}.\n\n"
         "## The complaint\n\n{}\n\n## The task\n\n{}\n\n## What moves\n\n",
         e.number, in_words(e.name),
         start_of(e) == parent.source ? "the kernel of " + parent.folder() : "a kernel to complete", e.change,
-        e.complaint, e.task);
+        effort.difficulty(), counted(static_cast<unsigned>(effort.hours()), "hour"),
+        counted(static_cast<unsigned>(effort.lines), "line"), e.complaint,
+        e.task +
+            (e.task.find("LADDER_STAGE") == e.task.npos
+                 ? ""
+                 : "\n\nLADDER_STAGE is at the end of kernel.cu. Its fields stand in the order of `Stage` in "
+                   "stages/stage.h."));
     if (!moves.empty())
         text += fmt::format(
-            "These counters take another value. Predict each before you change anything:\n`{}` shows your "
+            "These counters take another value{}. Predict each before you change anything:\n`{}` shows your "
             "numbers next to what it counts, and tells no value that\nyou have not predicted.\n\n{}",
-            check, tables_of(moves, parent, {}));
+            moves.back().parent_refuses ? ", or are of a problem that the parent refuses" : "", check,
+            tables_of(moves, parent, {}));
     const int sm_count = open_device(Backend::cpu)->sm_count();
     for (const Case& c : counted_problems(e)) {
         const auto order = claimed_tiles_of_blocks(e.folder(), c, sm_count);
@@ -152,9 +162,6 @@ std::string task_text(const Exercise& e, const std::vector<MustMove>& moves, con
             "\nHead dimension {} is new: it joins `Dims` at the end of kernel.cu, and its tile `.tilings`.\n",
             fmt::join(new_dims, " and "));
     text += "\nOther problems follow the same rule, and what the change does not name stays as it is.\n";
-    if (e.diff_budget > 0)
-        text += fmt::format("At most {} added or changed lines are enough.\n", e.diff_budget);
-    const Effort effort = effort_of(e);
     if (!effort.functions.empty()) {
         text +=
             "\n## Functions that you will need\n\nThe CUDA layer has them, and the parent does not call "
@@ -319,17 +326,22 @@ std::string starting_kernel(const Exercise& e) {
 std::vector<MustMove> what_must_move(const Exercise& e) {
     const auto device = open_device(Backend::cpu);
     const Stage& parent = parent_of(e);
-    std::vector<MustMove> moves;
+    std::vector<MustMove> moves, of_refused;
     std::set<std::string> seen;
     for (const Case& c : counted_problems(e)) {
         if (!parent.has_head_dim(c.shape.d)) continue;
         const Work work = count_work(*device, parent, c, make_inputs(c));
-        if (!work.why_not.empty()) continue;  // it computes attention, and the exercise its gradients
+        const bool refused = !work.why_not.empty();
         for (const Claim& claim : claims(e.folder(), c, device->sm_count(), work, work)) {
-            if (!claim.holds() && !claim.of_parent && seen.insert(claim.counter).second)
+            if (claim.of_parent || claim.holds()) continue;  // a refused problem counts as no work
+            if (refused)
+                of_refused.push_back({c, claim, true});
+            else if (seen.insert(claim.counter).second)
                 moves.push_back({c, claim});
         }
     }
+    for (MustMove& move : of_refused)
+        if (seen.insert(move.claim.counter).second) moves.push_back(std::move(move));
     return moves;
 }
 

@@ -55,8 +55,10 @@ std::string section(const std::string& markdown, const std::string& heading);
 struct MustMove {
     Case problem;
     Claim claim;
+    bool parent_refuses = false;  ///< takes no such problem
 };
-/// What must move, each counter once on the first problem where it must. Counts the parent.
+/// What must move, each counter once on the first problem where it must, or else the first that the parent
+/// refuses. Counts the parent.
 std::vector<MustMove> what_must_move(const Exercise& exercise);
 
 /// A student's folder: kernel.cu, TASK.md, prediction.md, and .lab, which is lab's.

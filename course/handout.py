@@ -22,14 +22,16 @@ FOLDERS = "harness", "course", "explorer", "simt", "reference", "docs/plots", ".
 
 
 def hidden_stages(root, stages, exercises):
-    """The gradients' kernels, which have no parent among the algorithm's, are made of its tiles."""
+    """The gradients' kernels, which have no parent among the algorithm's, are made of its tiles. Later stages that take
+    what an exercise is the first of its chain to take have its answers, too: 65 those of 60."""
     hidden = {e["number"] for e in exercises}
     of_the_algorithm = any(e["core"] for e in exercises)
     number_of = {stage["folder"]: stage["number"] for stage in stages}
     for stage in stages:  # after its parent, and after those that it includes files of
         kernel = (root / "stages" / stage["folder"] / "kernel.cu").read_text(encoding="utf-8")
         made_from = {stage["parent"], *(number_of[folder] for folder in re.findall(r'#include "stages/(\w+)/', kernel))}
-        if made_from & hidden or (stage["parent"] < 0 and stage["backward"] and of_the_algorithm):
+        answers = any(stage["number"] > e["number"] and set(stage["takes"]) & set(e["takes_new"]) for e in exercises)
+        if made_from & hidden or answers or (stage["parent"] < 0 and stage["backward"] and of_the_algorithm):
             hidden.add(stage["number"])
     return hidden
 

@@ -32,7 +32,7 @@
 // The back-ends share one binary, so what is compiled for each lives in a namespace of its own.
 namespace ladder {
 inline namespace LADDER_BACKEND {
-
+/// An element of 16 bits
 #ifdef __CUDACC__
 using fp16 = __half;
 using bf16 = __nv_bfloat16;
@@ -53,7 +53,7 @@ constexpr int resident_blocks = 1;
 #else
 constexpr int resident_blocks = 3;
 #endif
-
+/// a / b, rounded up
 __host__ __device__ constexpr int ceil_div(int a, int b) {
     return (a + b - 1) / b;
 }
@@ -65,9 +65,9 @@ __device__ __forceinline__ T* matrix(const View& view, int batch, int head) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------
-// Memory that other threads see. All ordinary traffic goes through load and store so that the CPU can count
-// it.
+// Memory that other threads see. Ordinary traffic goes through load and store so that the CPU can count it.
 
+/// Reads an element or a vector of global memory.
 template <class V>
 __device__ __forceinline__ V load(const V* address) {
 #ifdef __CUDACC__
@@ -78,7 +78,7 @@ __device__ __forceinline__ V load(const V* address) {
     return value;
 #endif
 }
-
+/// Writes it.
 template <class V>
 __device__ __forceinline__ void store(V* address, V value) {
 #ifdef __CUDACC__

@@ -23,6 +23,7 @@ struct Message {
 class Ring {
   public:
     virtual ~Ring() = default;
+    /// This rank's number, and how many ranks the ring has
     virtual int rank() const = 0;
     virtual int ranks() const = 0;
     /// Query rows and keys of all ranks together
@@ -31,6 +32,7 @@ class Ring {
     /// Sends these to rank + 1 while as many from rank - 1 arrive. Until wait() returns, what is sent must
     /// not change, and the contents of what is received are undefined.
     virtual void start(std::initializer_list<Message> messages) = 0;
+    /// Returns when all that was started has been sent and has arrived.
     virtual void wait() = 0;
     /// Parts of so many bytes, one for each rank: this rank's is sent to all others, and theirs arrive. A
     /// kernel that starts after it reads all of them. No other message may be on its way.

@@ -76,14 +76,24 @@ std::string short_path(const fs::path& path) {
     return (error || near.string().size() > path.string().size() ? path : near).string();
 }
 
-/// The exercise to go on with: the next that is not solved, and at the very beginning a small one. Null after
-/// the last.
+/// The exercise to go on with: the first after this one in the order of the list that is not solved, else the
+/// first of all, and at the very beginning a small one. Null if all are solved.
 const Exercise* next_exercise(const std::vector<Exercise>& all, const std::set<int>& solved, int after) {
-    for (const Exercise& e : all) {
-        const bool is_next = solved.empty() ? effort_of(e).difficulty() == "easy" : e.number > after;
-        if (is_next && !solved.contains(e.number)) return &e;
-    }
-    return nullptr;
+    const auto may_be_next = [&](const Exercise& e) {
+        return solved.empty() ? effort_of(e).difficulty() == "easy" : !solved.contains(e.number);
+    };
+    const auto last = std::ranges::find(all, after, &Exercise::number);
+    auto next = std::find_if(last, all.end(), may_be_next);
+    if (next == all.end()) next = std::ranges::find_if(all, may_be_next);
+    return next == all.end() ? nullptr : &*next;
+}
+
+/// Of the solved ones, the last in the order of the list; 0 if none is.
+int last_solved(const std::vector<Exercise>& all, const std::set<int>& solved) {
+    int last = 0;
+    for (const Exercise& e : all)
+        if (solved.contains(e.number)) last = e.number;
+    return last;
 }
 
 std::set<int> solved_in(const std::vector<StudentFolder>& folders) {
@@ -100,6 +110,7 @@ Printout list() {
     Printout printout;
     Table table("exercises", "",
                 {{"exercise", "exercise"},
+                 {"from", "from"},
                  {"change", "the change", Align::left, true},
                  {"lines", "lines", Align::right},
                  {"hours", "hours", Align::right},
@@ -117,7 +128,8 @@ Printout list() {
                 yours = {(folder.solved ? "solved in " : "begun in ") + short_path(folder.path),
                          folder.solved ? Tone::good : Tone::plain};
         }
-        table.add_row({e.folder(), e.change, Cell::count(static_cast<unsigned>(effort.lines)),
+        table.add_row({e.folder(), fmt::format("{:02}", e.parent), e.change,
+                       Cell::count(static_cast<unsigned>(effort.lines)),
                        Cell::count(static_cast<unsigned>(effort.hours())), effort.difficulty(), yours});
     }
     printout.tables = {table};
@@ -126,7 +138,7 @@ Printout list() {
         fmt::format("{} of {} solved here. Lines are those that the ladder's own solution changes; "
                     "hours are estimated from them: two, and one for each ten lines.",
                     solved.size(), counted(all.size(), "exercise"))};
-    if (const Exercise* next = next_exercise(all, solved, solved.empty() ? 0 : *solved.rbegin()))
+    if (const Exercise* next = next_exercise(all, solved, last_solved(all, solved)))
         printout.notes.push_back(
             fmt::format("next: {}", lab_command({"start", std::to_string(next->number)})));
     return printout;
@@ -185,12 +197,13 @@ Table compare_predictions(const StudentFolder& folder, const CheckResult& result
         std::string digits = said->second;
         std::erase(digits, ',');
         const bool right = digits == std::to_string(moved.expected);
-        table.add_row({{Value(moved.counter), in_words(moved.counter)},
-                       Cell::count(moved.of_parent),
-                       said->second,
-                       {Value(right), right ? "right" : "wrong", right ? Tone::good : Tone::bad},
-                       moved.counted ? Cell::count(*moved.counted) : Cell(),
-                       moved.problem});
+        table.add_row(
+            {{Value(moved.counter), in_words(moved.counter)},
+             moved.of_parent ? Cell::count(*moved.of_parent) : Cell(Value(), "refused", Tone::faint),
+             said->second,
+             {Value(right), right ? "right" : "wrong", right ? Tone::good : Tone::bad},
+             moved.counted ? Cell::count(*moved.counted) : Cell(),
+             moved.problem});
     }
     return table;
 }
@@ -224,15 +237,23 @@ void open_up(const Exercise& exercise, const StudentFolder& folder, Printout& pr
                     diff.empty() ? "they are the same" : counted(count_changed_lines(diff), "line")));
 }
 
-/// What to do after a pass.
-std::string what_is_next(const StudentFolder& folder) {
+/// What to do after a pass: the next exercise, and those that start from what was solved.
+std::vector<std::string> what_is_next(const StudentFolder& folder) {
     const std::vector<Exercise> all = all_exercises();
     const std::set<int> solved = solved_in(student_folders(folder.path.parent_path()));
     const Exercise* next = next_exercise(all, solved, folder.stage);
-    if (next == nullptr) return "that was the last exercise; all of them: " + lab_command({"start"});
-    return fmt::format("next: {} ({}: {}); all exercises: {}",
-                       lab_command({"start", std::to_string(next->number)}), next->folder(), next->change,
-                       lab_command({"start"}));
+    if (next == nullptr) return {"all exercises are solved; the list: " + lab_command({"start"})};
+    std::vector<std::string> notes{fmt::format("next: {} ({}: {}); all exercises: {}",
+                                               lab_command({"start", std::to_string(next->number)}),
+                                               next->folder(), next->change, lab_command({"start"}))};
+    std::vector<std::string> others;
+    for (const Exercise& e : all)
+        if (e.parent == folder.stage && &e != next && !solved.contains(e.number))
+            others.push_back(e.folder());
+    if (!others.empty())
+        notes.push_back(
+            fmt::format("{:02} is also where these start: {}", folder.stage, fmt::join(others, ", ")));
+    return notes;
 }
 
 /// The lines of the kernel that a report of the race checker names; empty for other reports. Two with the
@@ -333,7 +354,8 @@ Printout check_once(const StudentFolder& folder, const CheckCommandOptions& opti
     save(now);
     if (printout.failure.empty()) open_up(exercise, folder, printout);
     if (!speed.why_not.empty()) printout.notes.push_back("not timed: " + speed.why_not);
-    if (printout.failure.empty()) printout.notes.push_back(what_is_next(folder));
+    if (printout.failure.empty())
+        for (std::string& note : what_is_next(folder)) printout.notes.push_back(std::move(note));
     return printout;
 }
 

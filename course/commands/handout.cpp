@@ -8,6 +8,7 @@
 #include "course/effort.h"
 #include "harness/base/json.h"
 #include "harness/base/process.h"
+#include "harness/features/features.h"
 #include "harness/ladder/declaration.h"
 #include "harness/ladder/ladder.h"
 #include "stages/errors.h"
@@ -31,6 +32,15 @@ std::string own_start(const Exercise& e) {
     return start == parent_of(e).source ? "" : kernel_text(start);
 }
 
+/// What a stage takes, in words; if `but` is given, only what that one does not take.
+std::vector<std::string> taken(const Stage& stage, const Stage* but = nullptr) {
+    std::vector<std::string> words;
+    for (const FeatureInfo& info : all_features())
+        if (takes(stage, info.feature) && (but == nullptr || !takes(*but, info.feature)))
+            words.emplace_back(info.word());
+    return words;
+}
+
 Printout run(const HandoutOptions& options) {
     nlohmann::json request{{"root", source_folder()}, {"folder", options.folder}};
     std::vector<std::string> exercises;
@@ -43,6 +53,7 @@ Printout run(const HandoutOptions& options) {
                                         {"folder", e.folder()},
                                         {"core", is_core(stage_of(e))},
                                         {"parent", e.parent},
+                                        {"takes_new", taken(e, &parent_of(e))},
                                         {"change", e.change},
                                         {"complaint", e.complaint},
                                         {"effort", effort_section(effort_of(e))},
@@ -55,6 +66,7 @@ Printout run(const HandoutOptions& options) {
         request["stages"].push_back({{"number", stage.number},
                                      {"folder", stage.folder()},
                                      {"parent", stage.parent},
+                                     {"takes", taken(stage)},
                                      {"backward", stage.pass == Pass::backward}});
     for (const Part& part : parts()) request["pages"].push_back(part.page);
     const auto handout = nlohmann::json::parse(ask_python("course/handout.py", request.dump()));
