@@ -177,7 +177,8 @@ bool says(const std::string& report, const std::string& expected) {
     static const std::string either = " | ", between = " ... ";
     const std::size_t other = expected.find(either);
     if (other != expected.npos) {
-        return says(report, expected.substr(0, other)) || says(report, expected.substr(other + either.size()));
+        return says(report, expected.substr(0, other)) ||
+               says(report, expected.substr(other + either.size()));
     }
     std::size_t at = 0;
     for (std::size_t part = 0; part < expected.size();) {
