@@ -76,6 +76,9 @@ TEST_CASE("a part and a place in it follow from the pages and the number, or are
     }
     CHECK(reading_order(of(22)) < reading_order(of(23)));
     CHECK(reading_order(of(23, -1, 21)) < reading_order(of(22)));
+    CHECK(reading_order(of(23, -1, 21)) < reading_order(of(21)));
+    CHECK(reading_order(of(20)) < reading_order(of(23, -1, 21)));
+    CHECK(stages().front().name == "scalar");  // a reader of the papers needs no other stage for it
     CHECK(reading_order(of(10)) < reading_order(of(2, 20)));
     CHECK((is_experiment(of(parts().front().first)) == false && is_core(of(parts().front().first))));
     for (std::size_t i = 1; i < stages().size(); ++i)
