@@ -163,7 +163,7 @@ TEST_CASE("a stage that needs too much memory says so in its row, and the others
     if (!test::available(Backend::cpu)) return;
     SmallDevice device(3 << 20);
     std::vector<Verification> verifications;
-    const Stage &naive = stages().front(), &fits = test::named("sequence_parallel");
+    const Stage &naive = test::named("naive"), &fits = test::named("sequence_parallel");
     verifications.emplace_back(&naive, std::vector{square()});
     verifications.emplace_back(&fits, std::vector{square()});
     verify_all(device, verifications, ignore_steps);
@@ -186,7 +186,7 @@ TEST_CASE("if no stage can run, the reason is the error", "[commands]") {
     if (!test::available(Backend::cpu)) return;
     SmallDevice device(1 << 20);
     std::vector<Verification> verifications;
-    verifications.emplace_back(&stages().front(), std::vector{square()});
+    verifications.emplace_back(&test::named("naive"), std::vector{square()});
     CHECK_THROWS_AS(verify_all(device, verifications, ignore_steps), CannotRun);
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <regex>
+#include <sstream>
 
 #include "tests/any_stage.h"
 #include "tests/catch.h"
@@ -59,6 +60,16 @@ TEST_CASE("every kernel is there and fits in the lines that its part allows, or 
         CHECK(lines <= stage.most_lines);
         CHECK(std::regex_search(own, std::regex("[.]most_lines = [0-9]+,  // \\w+")));  // and says why
     }
+}
+
+TEST_CASE("the kernel that is read first has at most 60 lines of code", "[diff]") {
+    const std::string source = read_file(test::named("scalar").source);
+    std::istringstream kernel(source.substr(source.find("__global__")));
+    int lines = 1;  // the template parameters before it
+    for (std::string line; std::getline(kernel, line) && line != "}";)
+        lines += !std::regex_match(line, std::regex(" *(//.*)?"));
+    CHECK(lines > 40);
+    CHECK(lines <= 60);
 }
 
 TEST_CASE("a part and a place in it follow from the pages and the number, or are declared", "[diff]") {
