@@ -104,7 +104,7 @@ def part(sources, page, _):
 
 @block("algorithm")
 def algorithm(sources, page, _):
-    """The same of the seven stages that derive the algorithm, on a page of the whole ladder."""
+    """The same of the first part, the algorithm, on a page of the whole ladder."""
     return None if page.stage else part_block(sources, page, 0)
 
 
