@@ -12,10 +12,11 @@
 ///     -        copy_wait();
 ///
 /// The case, in the words of `lab verify`, is one on which the kernel passes and the mutant does not, and the
-/// report must then hold the parts between " ... ", in this order. A mutant that is right and does too much
-/// has a report that begins with "counted": its work on the case is then held to what the stage claims of its
-/// own. A difficulty (easy, medium or hard) makes it one of the puzzles that the zoo shows first. Hints, one
-/// a line, are optional too; each says more than the one before.
+/// report must then hold the parts between " ... ", in this order; " | " stands between what it may say instead
+/// where the order of blocks decides. A mutant that is right and does too much has a report that begins with
+/// "counted": its work on the case is then held to what the stage claims of its own. A difficulty (easy, medium
+/// or hard) makes it one of the puzzles that the zoo shows first. Hints, one a line, are optional too; each says
+/// more than the one before.
 ///
 /// Below the head come replacements, each after an empty line: lines that go (-), lines that come (+), and
 /// around them, where those that go look like others, some that stay (a space). What goes and stays must be
@@ -60,7 +61,7 @@ Mutant read_mutant(const std::filesystem::path& file);
 /// often they are.
 std::string wrong_kernel(const std::string& kernel, const Mutant& mutant);
 
-/// Whether a report says what a mutant's does: every part, in order.
+/// Whether a report says what a mutant's does: every part, in order, of one of its alternatives.
 bool says(const std::string& report, const std::string& expected);
 
 /// Verifies a kernel on a mutant's case, and if that is about work and the results are right, counts. `stage`

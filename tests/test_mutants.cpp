@@ -160,6 +160,8 @@ TEST_CASE("mutants: a report says its parts, in their order") {
     CHECK(!says("only row 7: O is wrong", "O is wrong ... only row 7"));
     CHECK(!says("O is wrong", "O is wrong ... wrong"));
     CHECK(!says("", "O is wrong"));
+    CHECK(says("deadlock in block 1", "race ... block | deadlock"));
+    CHECK(!says("deadlock in block 1", "race ... block | deadlock ... count"));
 }
 
 TEST_CASE("mutants: each fits its kernel") {

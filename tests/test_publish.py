@@ -423,7 +423,7 @@ class StaleTest(unittest.TestCase):
         self.assertEqual([(row["recording"], row["changed_since"]) for row in found["recordings"]],
                          [("b.json", ["05_causal_skip"]), ("c.json", ["04_split_q"])])
         (_, (_, stages)), (_, (_, recordings)) = stale.stale_tables(found)
-        self.assertEqual([stages[0], stages[4], stages[5]], [
+        self.assertEqual([row for row in stages if row[0] in ("00_naive", "04_split_q", "05_causal_skip")], [
             ["00_naive", "never", "never"], ["04_split_q", "", "c.json, 2026-02-03"], ["05_causal_skip", "", "never"]])
         self.assertEqual(recordings[1], ["c.json", "2026-02-03", "04"])
 
