@@ -170,8 +170,8 @@ TEST_CASE("claims: every later stage does the work that it claims, and its paren
 }
 
 TEST_CASE("claims: scalar reads each tile from shared memory once for each row", "[claims]") {
-    // One tile of 64 rows and 32 keys. Written: 64 rows of Q and 32 of K and of V, 128 bytes each. A row reads
-    // itself, 32 rows of K and 32 of V, and writes and reads 32 numbers of P.
+    // One tile of 64 rows and 32 keys. Written: 64 rows of Q and 32 of K and of V, 128 bytes each. A row
+    // reads itself, 32 rows of K and 32 of V, and writes and reads 32 numbers of P.
     const simt::Counters one = counters("scalar", {.shape = {1, 1, 1, 64, 32, 64}});
     CHECK(one.shared_exchange_bytes == 128 * (64 + 32 + 32) + 64 * (128 * (1 + 32 + 32) + 2 * 32 * 4));
     CHECK(one.exponentials == 64 * (32 + 1));
