@@ -366,7 +366,7 @@ TEST_CASE("lab time shows what can be seen: some stages, where their changes sho
     };
     CHECK((in_first_table("train") == 1 && in_first_table("causal") == 1 && in_first_table("decode") == 3));
     CHECK((in_first_table("backward") == 1 && in_first_table("batch") == 0 && in_first_table("window") == 0));
-    CHECK(select_timed({}, false, "", nullptr).stages.size() == 7);
+    CHECK(select_timed({}, false, "", nullptr).stages.size() == 8);
 
     const Selection single = select_timed({&split_q}, false, "", runs);
     CHECK(folders(single) == std::vector<std::string>{parent().folder(), child().folder()});
