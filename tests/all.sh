@@ -160,7 +160,7 @@ cpu_build() {
 has_cpu() { grep -q '^LADDER_CPU:BOOL=\(ON\|TRUE\|1\)' "$build/CMakeCache.txt"; }
 
 # nvcc_unit UNIT EFFORT [ARCHITECTURE]...: compiles $logs/UNIT.cu, which has stages, for what a GPU is that times them, and
-# for these. The algorithm's stages must not spill registers anywhere. With the effort `least` code is checked and hardly
+# for these, in a folder that has nothing of the repository but stages/. The algorithm's stages must not spill registers anywhere. With the effort `least` code is checked and hardly
 # optimized.
 nvcc_unit() {
     local log stage architecture unit=$logs/$1
@@ -169,7 +169,7 @@ nvcc_unit() {
     for architecture in "${@:3}"; do
         architectures+=("-gencode=arch=compute_$architecture,code=sm_$architecture")
     done
-    log=$("$nvcc" -std=c++20 -Werror=all-warnings -DLADDER_BACKEND=gpu -I "$root" -Xptxas -v \
+    log=$("$nvcc" -std=c++20 -Werror=all-warnings -DLADDER_BACKEND=gpu -I "$alone" -Xptxas -v \
         "${architectures[@]}" -c -o "$unit.o" "$unit.cu" 2>&1) || { echo "$log"; return 1; }
     rm -f "$unit.o"
     while read -r stage; do
@@ -177,7 +177,15 @@ nvcc_unit() {
             { echo "$stage: ptxas said nothing of registers"; return 1; }
     done < <(sed -n 's/^namespace \(.*\) {$/\1/p' "$unit.cu")
     ! echo "$log" | awk '/Compiling entry function/ { kernel = $0 }
-        kernel ~ /stage_0/ && / [1-9][0-9]* bytes spill/ { print kernel; print }' | grep .
+        kernel ~ /stage_0/ && / [1-9][0-9]* bytes (stack frame|spill)/ { print kernel; print }' | grep .
+}
+# nvcc_line STAGE: runs the line that ends the stage's lesson, as it stands there, in the same folder
+nvcc_line() {
+    local line
+    line=$(sed -n '/^<!-- generated: nvcc -->$/,/^<!-- end -->$/{/^nvcc /p;/^    /p}' "$root/stages/$1/README.md")
+    [ -n "$line" ] || { echo "$1: its lesson has no line that compiles the kernel"; return 1; }
+    (cd "$alone" && PATH=$(dirname "$nvcc"):$PATH bash -c "$line" 2>&1) | grep -A 2 'Compiling entry function' | grep 'bytes spill' ||
+        { echo "$1: ptxas said nothing of registers"; return 1; }
 }
 export -f nvcc_unit
 # What optimization shows is asked where something reads it: spills of the algorithm's stages, ptxas's warnings on wgmma
@@ -188,7 +196,10 @@ export -f nvcc_unit
 # Stages that are compiled alike are one unit, each in a namespace of its own: most of what nvcc does for one of them is
 # to read CUDA's headers.
 nvcc_stages() {
-    "$build/lab" list --json "$logs/list.json" > "$logs/list.txt" &&
+    rm -rf "$alone"
+    mkdir -p "$alone"
+    ln -s "$root/stages" "$alone/stages"
+    nvcc_line 07_scalar && "$build/lab" list --json "$logs/list.json" > "$logs/list.txt" &&
         python3 - "$logs/list.json" "$logs" > "$logs/nvcc.txt" << 'END' &&
 import json, sys
 
@@ -258,7 +269,7 @@ with_clang() {
 }
 under_sanitizers() {
     suite 'quick tests, clang++ and sanitizers' "$build/with-clang" -L quick -E "$not_for_sanitizers"
-    step 'the algorithm, quick cases, clang++ and sanitizers' "$build/with-clang/lab" verify 0-6 --quick --backend cpu
+    step 'the algorithm, quick cases, clang++ and sanitizers' "$build/with-clang/lab" verify 0-7 --quick --backend cpu
 }
 # It configures the build anew, which clang++'s, in a folder of its own, does not need.
 python_package() {
@@ -339,7 +350,8 @@ under_nvcc() {
     fi
     has_fast_compile=no
     if "$nvcc" --help | grep -q -e --Ofast-compile; then has_fast_compile=yes; fi  # older ones have not
-    export nvcc logs root has_fast_compile
+    alone=$logs/alone
+    export nvcc logs root alone has_fast_compile
     unless_kept 'every stage under nvcc' "$(readlink -f "$nvcc")" stages simt/hopper.h simt/cuda.h tests/all.sh "$build/lab" -- \
         step 'every stage under nvcc' nvcc_stages
 }

@@ -169,6 +169,19 @@ TEST_CASE("claims: every later stage does the work that it claims, and its paren
     }
 }
 
+TEST_CASE("claims: scalar reads each tile from shared memory once for each row", "[claims]") {
+    // One tile of 64 rows and 32 keys. Written: 64 rows of Q and 32 of K and of V, 128 bytes each. A row
+    // reads itself, 32 rows of K and 32 of V, and writes and reads 32 numbers of P.
+    const simt::Counters one = counters("scalar", {.shape = {1, 1, 1, 64, 32, 64}});
+    CHECK(one.shared_exchange_bytes == 128 * (64 + 32 + 32) + 64 * (128 * (1 + 32 + 32) + 2 * 32 * 4));
+    CHECK(one.exponentials == 64 * (32 + 1));
+    CHECK(one.mma + one.ldmatrix + one.shuffles == 0);
+    // One row more: another block, of which one thread computes.
+    const simt::Counters more = counters("scalar", {.shape = {1, 1, 1, 65, 32, 64}});
+    CHECK(more.exponentials == 65 * (32 + 1));
+    CHECK(more.barriers == 2 * one.barriers);
+}
+
 TEST_CASE("claims: a stage that is not batch-invariant divides keys otherwise where a request is alone",
           "[claims][ladder]") {
     const auto device = open_device(Backend::cpu);

@@ -163,7 +163,7 @@ TEST_CASE("a stage that needs too much memory says so in its row, and the others
     if (!test::available(Backend::cpu)) return;
     SmallDevice device(3 << 20);
     std::vector<Verification> verifications;
-    const Stage &naive = stages().front(), &fits = test::named("sequence_parallel");
+    const Stage &naive = test::named("naive"), &fits = test::named("sequence_parallel");
     verifications.emplace_back(&naive, std::vector{square()});
     verifications.emplace_back(&fits, std::vector{square()});
     verify_all(device, verifications, ignore_steps);
@@ -186,7 +186,7 @@ TEST_CASE("if no stage can run, the reason is the error", "[commands]") {
     if (!test::available(Backend::cpu)) return;
     SmallDevice device(1 << 20);
     std::vector<Verification> verifications;
-    verifications.emplace_back(&stages().front(), std::vector{square()});
+    verifications.emplace_back(&test::named("naive"), std::vector{square()});
     CHECK_THROWS_AS(verify_all(device, verifications, ignore_steps), CannotRun);
 }
 
@@ -366,7 +366,7 @@ TEST_CASE("lab time shows what can be seen: some stages, where their changes sho
     };
     CHECK((in_first_table("train") == 1 && in_first_table("causal") == 1 && in_first_table("decode") == 3));
     CHECK((in_first_table("backward") == 1 && in_first_table("batch") == 0 && in_first_table("window") == 0));
-    CHECK(select_timed({}, false, "", nullptr).stages.size() == 7);
+    CHECK(select_timed({}, false, "", nullptr).stages.size() == 8);
 
     const Selection single = select_timed({&split_q}, false, "", runs);
     CHECK(folders(single) == std::vector<std::string>{parent().folder(), child().folder()});

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <regex>
+#include <sstream>
 
 #include "tests/any_stage.h"
 #include "tests/catch.h"
@@ -61,6 +62,16 @@ TEST_CASE("every kernel is there and fits in the lines that its part allows, or 
     }
 }
 
+TEST_CASE("the kernel that is read first has at most 60 lines of code", "[diff]") {
+    const std::string source = read_file(test::named("scalar").source);
+    std::istringstream kernel(source.substr(source.find("__global__")));
+    int lines = 1;  // the template parameters before it
+    for (std::string line; std::getline(kernel, line) && line != "}";)
+        lines += !std::regex_match(line, std::regex(" *(//.*)?"));
+    CHECK(lines > 40);
+    CHECK(lines <= 60);
+}
+
 TEST_CASE("a part and a place in it follow from the pages and the number, or are declared", "[diff]") {
     const auto of = [](int number, int part = -1, int place = -1) {
         return Stage{.number = number, .part = part, .place = place};
@@ -76,6 +87,9 @@ TEST_CASE("a part and a place in it follow from the pages and the number, or are
     }
     CHECK(reading_order(of(22)) < reading_order(of(23)));
     CHECK(reading_order(of(23, -1, 21)) < reading_order(of(22)));
+    CHECK(reading_order(of(23, -1, 21)) < reading_order(of(21)));
+    CHECK(reading_order(of(20)) < reading_order(of(23, -1, 21)));
+    CHECK(stages().front().name == "scalar");  // a reader of the papers needs no other stage for it
     CHECK(reading_order(of(10)) < reading_order(of(2, 20)));
     CHECK((is_experiment(of(parts().front().first)) == false && is_core(of(parts().front().first))));
     for (std::size_t i = 1; i < stages().size(); ++i)

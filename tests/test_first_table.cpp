@@ -36,7 +36,7 @@ Selection first_selection(const std::function<bool(const Stage&)>& runs = runs_h
     return select_timed({}, false, "", runs);
 }
 
-/// "train 2048: 0 1 2 3 4 26 36": the stages by their problem.
+/// "train 2048: 0 1 2 3 4 7 26 36": the stages by their problem.
 std::vector<std::string> stages_by_problem(const Selection& selection) {
     std::vector<std::string> lines;
     for (const TimedCase& timed : selection.timing(DType::bf16, "").cases) {
@@ -108,12 +108,12 @@ TEST_CASE(
     "the first table holds each stage of the algorithm where its change shows, and the fastest of parts",
     "[timing][commands]") {
     CHECK(stages_by_problem(first_selection()) ==
-          std::vector<std::string>{"train 2048: 0 1 2 3 4 26 36", "long 16384: 2 3 26 36",
+          std::vector<std::string>{"train 2048: 0 1 2 3 4 7 26 36", "long 16384: 2 3 26 36",
                                    "causal 16384: 4 5 26 36", "decode 8192: 5 6 17", "decode 65536: 5 6 17",
                                    "decode 262144: 5 6 17", "backward 8192: 46 55"});
     // Where nothing of Hopper runs
     const auto elsewhere = stages_by_problem(first_selection(runs_anywhere));
-    CHECK(elsewhere.front() == "train 2048: 0 1 2 3 4 26");
+    CHECK(elsewhere.front() == "train 2048: 0 1 2 3 4 7 26");
     CHECK(elsewhere.back() == "backward 8192: 46");
     // A regime by its name, and the sweep that 39's change shows in
     const auto of_regime = [](const std::string& regime) {

@@ -222,6 +222,15 @@ class LessonsTest(unittest.TestCase):
             with self.subTest(page=page.parent.name):
                 self.assertEqual([heading for heading in headings if heading in ORDER], ORDER)
 
+    def test_every_lesson_ends_with_the_line_that_compiles_its_kernel(self):
+        for page in LESSONS:
+            with self.subTest(page=page.parent.name):
+                end = page.read_text(encoding="utf-8").rpartition("\n## The kernel alone\n\n")[2]
+                self.assertRegex(end, r"\A<!-- generated: nvcc -->\n(?s:.*)\n<!-- end -->\n\Z")
+                header = "hopper" if "stages/hopper.cuh" in (page.parent / "kernel.cu").read_text(encoding="utf-8") else "device"
+                self.assertIn(f" -arch={dict(hopper='sm_90a', device='sm_80')[header]} ", end)
+                self.assertIn(f" stages/{page.parent.name}/kernel.cu\n", end)
+
     def test_every_recording_is_in_the_list_of_files(self):
         listed = set(re.findall(r"\]\(results/([^)]+)\)", (ROOT / "docs/results.md").read_text(encoding="utf-8")))
         self.assertEqual({path.name for path in (ROOT / "docs/results").iterdir()}, listed)

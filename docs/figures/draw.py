@@ -231,6 +231,35 @@ def memories(f):
            "and 00 writes S and P there and reads them back.")
 
 
+@figure("07-row", "What thread r of a block of 07 reads and keeps for one key tile")
+def one_row(f):
+    wide, right, strip = 120, 262, 156
+    f.text(0, 14, "shared memory, for 64 threads", bold=True)
+    f.text(right, 14, "registers of thread r", bold=True)
+    for y, height, name, color in ((28, 96, "Q_i", None), (142, 56, "K_j", "shared"), (226, 56, "P", None), (310, 56, "V_j", "shared")):
+        f.box(0, y, wide, height, color, 0.35)
+        f.text(wide + 8, y + 14, name, bold=True)
+    f.cell(0, 70, wide, 14, "row r", "own", 0.6, size=SMALL)
+    f.label(0, 142, wide, 56, "all 32 keys", size=SMALL)
+    f.box(82, 226, 14, 56, "own", 0.6)
+    f.text(18, 258, "column r", size=SMALL)
+    f.label(0, 310, wide, 56, "all 32 keys", size=SMALL)
+    f.cell(right, 112, strip, 24, "row r of S", "green", 0.35)
+    f.cell(right, 180, strip, 24, "m, l", "green", 0.35)
+    f.cell(right, 284, strip, 24, "row r of O", "pink", 0.35)
+    f.arrow((wide, 77), (right - 2, 120))
+    f.arrow((wide, 170), (right - 2, 130))
+    f.arrow((right + 78, 136), (right + 78, 178))
+    f.arrow((right + 30, 136), (right + 30, 160), (200, 160), (200, 256), (wide + 2, 256))
+    f.arrow((wide, 272), (right - 2, 292))
+    f.arrow((wide, 338), (right - 2, 302))
+    f.text(206, 250, "exp(S - m)", "faint", SMALL)
+    f.text(right, 102, "line 8: 32 sums over d", "faint", SMALL)
+    f.text(right, 222, "line 9: two loops over 32", "faint", SMALL)
+    f.text(right, 326, "line 10: d sums over 32", "faint", SMALL)
+    f.note(386, "All threads read the same number of K_j or V_j at the same time. Of Q_i and P each reads what no other thread does.")
+
+
 @figure("00-naive", "Three kernels, with S and P in global memory between them")
 def naive(f):
     for x, width, name, what in ((4, 122, "scores", "S = scale Q K^T"), (152, 112, "softmax", "P, L, row by row"),

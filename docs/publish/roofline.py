@@ -9,7 +9,7 @@ from sources import SHOWN_GPU
 
 
 def points(sources, results, profile):
-    """The seven stages of the algorithm and the last of each part, on one problem of long queries, one of decoding, and
+    """The stages of the algorithm and the last of each part, on one problem of long queries, one of decoding, and
     those of gradients. A stage that was not timed or not profiled on the problem is left out."""
     problems = by_problem(results)
     shown = [telling_problem(problems, "train"), telling_problem(problems, "decode"),

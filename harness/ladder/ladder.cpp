@@ -145,7 +145,8 @@ Part part_of(const Stage& stage) {
 }
 
 std::array<int, 3> reading_order(const Stage& stage) {
-    return {part_of(stage).first, stage.place >= 0 ? stage.place : stage.number, stage.number};
+    const bool is_placed = stage.place >= 0;  // then it comes before the stage with that number
+    return {part_of(stage).first, is_placed ? stage.place : stage.number, stage.number - 100 * is_placed};
 }
 
 bool is_core(const Stage& stage) {

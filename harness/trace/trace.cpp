@@ -71,6 +71,11 @@ std::vector<Visit> visits_in_time(const simt::BlockTrace& record) {
     return visits;
 }
 
+// The mma that both products of a tile take, for a block that computes them without.
+std::uint64_t mma_in_place_of(const simt::Tile& tile, int d) {
+    return static_cast<std::uint64_t>(tile.rows) * static_cast<std::uint64_t>(tile.keys * d) / 1024;
+}
+
 bool did_nothing(const simt::BlockTrace& record) {
     return std::all_of(record.phases.begin(), record.phases.end(), [](const auto& phase) {
         return std::all_of(phase.warps.begin(), phase.warps.end(),
@@ -90,6 +95,9 @@ void lay_out(TracedLaunch& launch, int d, int multiprocessors) {
         }
         block.visits = visits_of(block.record);
         for (const auto& phase : block.record.phases) block.length += mma_of(phase);
+        if (block.length == 0) {
+            for (const Visit& visit : block.visits) block.length += mma_in_place_of(visit.tile, d);
+        }
         if (block.length == 0 && !did_nothing(block.record)) block.length = static_cast<std::uint64_t>(d);
         lengths.push_back(block.length);
     }
@@ -107,6 +115,7 @@ void lay_out(TracedLaunch& launch, int d, int multiprocessors) {
             for (Visit& visit : block.visits) visit.start += block.start;
             continue;
         }
+        const bool has_mma = std::ranges::any_of(block.record.phases, mma_of);
         std::uint64_t start = block.start;
         for (std::size_t v = 0; v < block.visits.size(); ++v) {
             Visit& visit = block.visits[v];
@@ -114,6 +123,7 @@ void lay_out(TracedLaunch& launch, int d, int multiprocessors) {
             for (auto phase = static_cast<std::size_t>(visit.first_phase); phase < block.end_of(v); ++phase) {
                 visit.length += mma_of(block.record.phases[phase]);
             }
+            if (!has_mma) visit.length = mma_in_place_of(visit.tile, d);
             start += visit.length;
         }
     }

@@ -77,7 +77,7 @@ void forward(const Problem& p) {
 
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(
-    forward, Dims, .number = 78, .name = "any_mask", .parent = 65, .part = 60, .place = 69,
+    forward, Dims, .number = 78, .name = "any_mask", .parent = 65, .part = 60, .place = 70,
     .tilings = LADDER_TILES((Sizes<d, Any<Scaled>>::Br, Sizes<d, Any<Scaled>>::Bc,
                              Sizes<d, Any<Scaled>>::depth),
                             {192, 128, 4}, {128, 128, 2}, {128, 64, 2}),
