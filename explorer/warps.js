@@ -88,12 +88,12 @@ class Warps {
         for (let n = Math.ceil(from / step); n * step <= to; ++n) {
             context.fillText(+(n * step).toFixed(2), clamp(x(n * step), left + 10, width - 14), bottom + 9);
         }
-        const {products, beside, beside_own} = block.timeline, part = value => `${Math.round(100 * value)}%`;
-        const long = `tensor units at work ${part(products)} of the time; exponentials beside products of another ` +
-            `group ${part(beside)}, of their own ${part(beside_own)}`;
+        const {products, during, during_own} = block.timeline, part = value => `${Math.round(100 * value)}%`;
+        const long = `tensor units at work ${part(products)} of the time; exponentials during products of another ` +
+            `group ${part(during)}, of their own ${part(during_own)}`;
         context.textAlign = "left";
         context.fillText(context.measureText(long).width < width ? long :
-                         `tensor units ${part(products)}; exp beside others ${part(beside)}, own ${part(beside_own)}`,
+                         `tensor units ${part(products)}; exp during others ${part(during)}, own ${part(during_own)}`,
                          0, bottom + 26);
         if (from <= state.t && state.t < to) drawCursor(context, x(state.t), 0, bottom + 2);
         canvas.setAttribute("aria-label", `Timeline of ${lanes.filter(lane => lane.kind !== "warpgroup")

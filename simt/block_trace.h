@@ -113,7 +113,7 @@ struct Timeline {
     std::vector<Place> places;
     std::vector<Product> products;  ///< in the order in which they start
     /// Exponentials computed while the tensor units had a product of another warpgroup, or of the same one.
-    double exponentials_beside_products = 0, exponentials_beside_own_products = 0;
+    double exponentials_during_products = 0, exponentials_during_own_products = 0;
     /// Waits at mbarriers and at named barriers, once per thread, that were not over at once.
     std::uint64_t mbarrier_stalls = 0, named_stalls = 0;
     double end = 0;
@@ -122,8 +122,8 @@ struct Timeline {
     /// The counters that it gives.
     Counters counted() const {
         Counters counters;
-        counters.exponentials_beside_products = std::llround(exponentials_beside_products);
-        counters.exponentials_beside_own_products = std::llround(exponentials_beside_own_products);
+        counters.exponentials_during_products = std::llround(exponentials_during_products);
+        counters.exponentials_during_own_products = std::llround(exponentials_during_own_products);
         counters.mbarrier_stalls = mbarrier_stalls;
         counters.named_stalls = named_stalls;
         return counters;

@@ -50,8 +50,8 @@ struct Counters {
     std::uint64_t masked_tiles = 0;  ///< of these, the ones whose scores were masked
 
     // By the model of a multiprocessor's time (simt/time_model.h), of blocks with Hopper's instructions:
-    std::uint64_t exponentials_beside_products = 0;      ///< while another warpgroup's product is computed
-    std::uint64_t exponentials_beside_own_products = 0;  ///< while one of the same warpgroup is
+    std::uint64_t exponentials_during_products = 0;      ///< while another warpgroup's product is computed
+    std::uint64_t exponentials_during_own_products = 0;  ///< while one of the same warpgroup is
     std::uint64_t mbarrier_stalls = 0;                   ///< waits at mbarriers that are not over at once
     std::uint64_t named_stalls = 0;                      ///< the same at named barriers
     std::uint64_t bypassed_bytes = 0;  ///< traffic that no wrapper counted (checked back-end); must be 0
@@ -107,8 +107,8 @@ inline constexpr std::array<CounterField, 43> counter_fields{{
     {"divides", &Counters::divides},
     {"tiles", &Counters::tiles},
     {"masked_tiles", &Counters::masked_tiles},
-    {"exponentials_beside_products", &Counters::exponentials_beside_products, true},
-    {"exponentials_beside_own_products", &Counters::exponentials_beside_own_products, true},
+    {"exponentials_during_products", &Counters::exponentials_during_products, true},
+    {"exponentials_during_own_products", &Counters::exponentials_during_own_products, true},
     {"mbarrier_stalls", &Counters::mbarrier_stalls, true},
     {"named_stalls", &Counters::named_stalls, true},
     {"bypassed_bytes", &Counters::bypassed_bytes},

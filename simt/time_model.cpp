@@ -261,8 +261,8 @@ struct TimeModel::Run {
             warp.left -= done;
             if (warp.left < 1e-6) warp.left = 0;
             if (busy_until < never)
-                (w / warps_of_group == last_group ? times.exponentials_beside_own_products
-                                                  : times.exponentials_beside_products) += done;
+                (w / warps_of_group == last_group ? times.exponentials_during_own_products
+                                                  : times.exponentials_during_products) += done;
         }
         now = next;
         if (busy_until <= now) {

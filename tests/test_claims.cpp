@@ -169,6 +169,18 @@ TEST_CASE("claims: every later stage does the work that it claims, and its paren
     }
 }
 
+TEST_CASE("claims: a stage that is not batch-invariant divides keys otherwise where a request is alone",
+          "[claims][ladder]") {
+    const auto device = open_device(Backend::cpu);
+    for (Stage stage : stages()) {
+        if (stage.batch_invariant || stage.chunks > 0) continue;
+        CAPTURE(stage.folder());
+        stage.batch_invariant = true;
+        const Verdict verdict = verify(*device, stage, Case{.shape = {3, 4, 2, 1, 3000, 64}});
+        CHECK(verdict.report.find("being alone and not last of its batch") != std::string::npos);
+    }
+}
+
 TEST_CASE("claims: naive keeps N x N matrices", "[claims]") {
     // Twice the length: four times the workspace, and twice that of the child, which keeps O, m and l.
     const Case once{.shape = {1, 1, 1, 128, 128, 64}}, twice{.shape = {1, 1, 1, 256, 256, 64}};

@@ -126,20 +126,20 @@ TEST_CASE("hopper: what turns, and the next product ahead, change is counted in 
         };
         const simt::Counters together = count(false, false), turns = count(true, false),
                              ahead = count(false, true), both = count(true, true);
-        CHECK(together.exponentials_beside_products == 8 * edges);
-        CHECK(together.exponentials_beside_own_products == 0);
+        CHECK(together.exponentials_during_products == 8 * edges);
+        CHECK(together.exponentials_during_own_products == 0);
         CHECK(together.named_waits == 0);
         // In the first round both wait for the same K. From then on, one exponentiates while the other
         // multiplies.
-        CHECK(turns.exponentials_beside_products == edges + 7 * in_round);
-        CHECK(turns.exponentials_beside_own_products == 0);
+        CHECK(turns.exponentials_during_products == edges + 7 * in_round);
+        CHECK(turns.exponentials_during_own_products == 0);
         CHECK(turns.named_waits == 2 * 128 * 9);
         CHECK(turns.named_stalls == 128);  // the second's first turn
         // The same without turns: each exponentiates beside O += P V of both.
         for (const simt::Counters& c : {ahead, both}) {
-            CHECK(c.exponentials_beside_products + c.exponentials_beside_own_products ==
+            CHECK(c.exponentials_during_products + c.exponentials_during_own_products ==
                   edges + 7 * in_round);
-            CHECK(c.exponentials_beside_own_products > 3 * in_round);
+            CHECK(c.exponentials_during_own_products > 3 * in_round);
         }
     }
 }

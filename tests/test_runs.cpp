@@ -38,6 +38,24 @@ TEST_CASE("runs that differ are reported") {
     CHECK(contains(verdict.report, "row=5 column=3"));
 }
 
+TEST_CASE("a request's results are the same bits alone and in a batch, where a stage says so") {
+    FakeDevice device([](const Problem& p) {
+        attend(p, exact);
+        if (p.B == 1) static_cast<std::uint16_t*>(p.O.data)[3] ^= 1;  // well within bounds
+    });
+    const Case c = make_case({2, 1, 1, 37, 65, 64});
+    const Verdict verdict = verify(device, make_stage(), c);
+    CHECK(!verdict.passed);
+    CHECK(contains(verdict.report, "being alone and not last of its batch changed O in 1 of 2368 elements"));
+    Stage divides = make_stage();
+    divides.batch_invariant = false;
+    CHECK(verify(device, divides, c).passed);
+    Stage adds_in_any_order = make_stage();
+    adds_in_any_order.repeats_exactly = false;
+    CHECK(verify(device, adds_in_any_order, c).passed);
+    CHECK(verify(device, make_stage(), make_case({1, 1, 1, 37, 65, 64})).passed);
+}
+
 #ifdef LADDER_HAS_CPU
 TEST_CASE("a case has its own number of multiprocessors, if the machine is played") {
     class Played : public FakeDevice {

@@ -27,6 +27,8 @@ def change_table(names, before, after, claims=()):
         if old != new:
             rows[counter] = [in_words(counter), f"{old:,}", f"{new:,}", f"x{new / old:.4g}" if old else "new"]
     unchanged = ", ".join(in_words(c) for c in before if before[c] == after[c] != 0)
+    if not rows:
+        return f"No counter changes: {unchanged}.\n"
     return in_sight(["counter", *(f">{name}" for name in names)], rows, claims) + f"\nUnchanged: {unchanged}.\n"
 
 

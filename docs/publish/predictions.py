@@ -53,7 +53,8 @@ def predicted(row):
         if " over " in f" {quantity}":
             return f"x{value:g}" if quantity.startswith("counter ") else times(value)
         unit = f" {quantity}" if quantity in ("ms", "us", "TFLOP/s", "GB/s") else ""
-        return f"{value:,}{'%' if quantity == 'error' else unit}"
+        is_percent = quantity == "error" and row["problem"] != "L"  # L's is absolute
+        return f"{value:,}{'%' if is_percent else unit}"
 
     low, high = bounds(row)
     if low is None or high is None:

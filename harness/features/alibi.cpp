@@ -87,6 +87,7 @@ FeatureInfo alibi_feature() {
     info.choices = names_of(alibi_kinds());
     info.array = "ALiBi slopes";
     info.numbers = slopes_of;
+    info.is_kept_alone = true;
     info.fill = [](const Case& c, const void* numbers, Problem& p) {
         p.alibi_slopes = static_cast<const float*>(numbers);
         p.alibi_batch_stride = kind_of(c).of_batch_entries ? c.shape.H : 0;

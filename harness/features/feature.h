@@ -78,6 +78,7 @@ struct FeatureInfo {
 
     bool sets_sizes = false;      ///< its text gives Nq and Nk
     bool depends_on_row = false;  ///< what a row computes depends on which row it is
+    bool is_kept_alone = false;   ///< a request of a batch is the same problem as a batch of its own
     /// Draws one or none of it; with `vary`, for verification case number k, or else in the same way.
     void (*draw)(std::mt19937_64&, const Stage&, Case&) = nullptr;
     void (*vary)(std::mt19937_64&, const Stage&, std::size_t k, Case&) = nullptr;

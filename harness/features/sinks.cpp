@@ -82,6 +82,7 @@ FeatureInfo sinks_feature() {
     info.require = require_sinks;
     info.array = "sinks";
     info.numbers = sinks_of;
+    info.is_kept_alone = true;
     info.fill = [](const Case&, const void* numbers, Problem& p) {
         p.sinks = static_cast<const float*>(numbers);
     };

@@ -50,6 +50,7 @@ FeatureInfo softcap_feature() {
     auto info = feature_of<&Features::softcap>(
         Feature::softcap, "--softcap", "C", "Scores become C tanh(score / C) before the mask, as in Gemma 2");
     info.read = read_softcap;
+    info.is_kept_alone = true;
     info.fill = [](const Case& c, const void*, Problem& p) { p.softcap = c.features.softcap; };
     info.mask = [](const Case& c, int, int, reference::Mask& mask) {
         mask.scores.softcap = static_cast<double>(c.features.softcap);

@@ -78,6 +78,7 @@ FeatureInfo window_feature() {
     info.read = [](Features& f, const std::string& text) { f.window = parse_window(text); };
     info.is_text = false;
     info.in_short = [](const Features& f) { return short_size(f.window.left + f.window.right + 1) + " of "; };
+    info.is_kept_alone = true;
     info.fill = [](const Case& c, const void*, Problem& p) { p.window = c.features.window; };
     info.mask = [](const Case& c, int, int, reference::Mask& mask) {
         mask.left = c.features.window.left;

@@ -201,6 +201,7 @@ Stage read_declaration(const fs::path& path) {
                                 : key == ".chunks"              ? read(value, stage.chunks)
                                 : key == ".divides_rows"        ? read(value, stage.divides_rows)
                                 : key == ".repeats_exactly"     ? read(value, stage.repeats_exactly)
+                                : key == ".batch_invariant"     ? read(value, stage.batch_invariant)
                                 : key == ".tilings"             ? read(value, stage.tilings)
                                 : key == ".takes"               ? read(value, stage.takes)
                                 : key == ".products"            ? read(value, stage.products)

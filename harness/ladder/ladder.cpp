@@ -162,6 +162,10 @@ bool is_for_order(const Stage& stage, const std::vector<Stage>& ladder) {
            });
 }
 
+bool is_batch_invariant(const Stage& stage) {
+    return stage.repeats_exactly && stage.batch_invariant && stage.chunks == 0;
+}
+
 bool is_last_of_part(const Stage& stage) {
     const auto is_last_at = [&](int d) {
         return std::none_of(stages().begin(), stages().end(), [&](const Stage& other) {

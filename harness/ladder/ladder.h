@@ -77,6 +77,9 @@ bool is_experiment(const Stage& stage);
 /// way: it may cost speed, so no call gets it without asking for it, and no part ends with it.
 bool is_for_order(const Stage& stage, const std::vector<Stage>& ladder = stages());
 
+/// Whether a request's results are the same bits whatever else is in the batch.
+bool is_batch_invariant(const Stage& stage);
+
 /// Whether it is where its part arrives, at one of its head dimensions: no stage of the part comes after it
 /// there, but for those that exist for the order of sums. Never an experiment, nor a stage for several GPUs.
 bool is_last_of_part(const Stage& stage);

@@ -141,8 +141,8 @@ ordered_json timeline_json(const TracedBlock& block, Pass pass, int d) {
     }
     const auto part = [&](double own) { return rounded(own / std::max(exponentials, 1.0)); };
     return {{"products", rounded(busy / std::max(timeline.end, 1.0))},
-            {"beside", part(timeline.exponentials_beside_products)},
-            {"beside_own", part(timeline.exponentials_beside_own_products)},
+            {"during", part(timeline.exponentials_during_products)},
+            {"during_own", part(timeline.exponentials_during_own_products)},
             {"lanes", std::move(TimelineWriter(block, pass, d).lanes())}};
 }
 

@@ -47,7 +47,7 @@ namespace ladder {
 ///                          besides, and a phase each, of these warps alone; what is of no visit is in
 ///                          phases as long as the block
 ///             products     the part of the block's time in which its tensor units have a product
-///             beside, beside_own   the parts of its exponentials that it computes while they have one of
+///             during, during_own   the parts of its exponentials that it computes while they have one of
 ///                          another warpgroup, and of the same one
 ///             lanes[]      name, kind ("loads", "place", "products", "warpgroup"); start[]: when loads are
 ///                          issued; spans[]: start, end, and what

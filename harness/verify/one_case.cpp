@@ -2,11 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "harness/features/features.h"
+#include "harness/ladder/ladder.h"
 #include "harness/verify/guarded_run.h"
 #include "harness/verify/parts.h"
 #include "harness/verify/report.h"
@@ -47,6 +52,39 @@ std::vector<OtherRun> other_runs(Runs runs, const Device& device, const Stage& s
     return others;
 }
 
+/// The last request of a batch as a problem of its own; none if some feature of it would be another.
+std::optional<Case> last_request(const Case& c) {
+    const auto is_kept = [&](const FeatureInfo& info) {
+        return info.is_kept_alone || !info.is_in(c.features);
+    };
+    if (c.shape.B == 1 || !c.sampled.empty() || !std::ranges::all_of(all_features(), is_kept))
+        return std::nullopt;
+    Case alone = c;
+    alone.sampled = {{c.shape.B - 1, 0}};
+    alone.shape.B = 1;
+    return alone;
+}
+
+/// What the last of `batch` entries has of a tensor.
+template <class T>
+std::vector<T> last_entry(const std::vector<T>& all, int batch) {
+    return {all.end() - static_cast<std::ptrdiff_t>(all.size() / batch), all.end()};
+}
+
+/// How the last request's results differ where it is alone; empty if they are the same bits.
+std::string report_alone(Device& device, const Stage& stage, const Case& c, const Inputs& inputs,
+                         const Outputs& in_batch) {
+    const std::optional<Case> alone = last_request(c);
+    if (!alone) return "";
+    const auto last = [&](const auto& all) { return last_entry(all, c.shape.B); };
+    const Inputs its{last(inputs.Q),  last(inputs.K), last(inputs.V),
+                     last(inputs.dO), last(inputs.O), last(inputs.L)};
+    const Outputs outputs = run_guarded(device, stage, *alone, inputs_of_ranks(device, stage, *alone, its));
+    const Outputs before{last(in_batch.O), last(in_batch.L), last(in_batch.dQ), last(in_batch.dK),
+                         last(in_batch.dV)};
+    return report_difference(*alone, before, outputs, "being alone and not last of its batch");
+}
+
 }  // namespace
 
 Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs runs) {
@@ -76,6 +114,11 @@ Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs ru
             const Verdict again = judge(c, expected, outputs, stage.rounds_large_scores);
             if (!again.passed || again.max_error > verdict.max_error) verdict = again;
             if (!again.passed) verdict.report += fmt::format("\n  in {}: the first passed", run);
+        }
+        if (verdict.passed && runs == Runs::usual && is_batch_invariant(stage)) {
+            run = "a batch of the last request alone";
+            verdict.report = report_alone(device, stage, c, reference.inputs(), first);
+            verdict.passed = verdict.report.empty();
         }
     } catch (const CheckFailed& failure) {
         verdict.passed = false;

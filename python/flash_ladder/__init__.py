@@ -38,6 +38,7 @@ class Stage(NamedTuple):
     head_dims: Sequence[int]
     compute_capability: int  #: the one that it needs of a GPU, 90 for Hopper's; 0 for any
     repeats_exactly: bool  #: whether two runs agree bit for bit
+    batch_invariant: bool  #: whether a request's results are the same bits alone and in any batch
     products: str  #: what it multiplies: "16 bits"; "8 bits", in which it rounds Q, K and V; "8-bit cache" of K and V
     source: str  #: path of its kernel.cu
 

@@ -721,6 +721,7 @@ std::string list_stages(const std::vector<std::string>& words) {
                         {"head_dims", stage->head_dims},
                         {"compute_capability", stage->compute_capability},
                         {"repeats_exactly", stage->repeats_exactly},
+                        {"batch_invariant", is_batch_invariant(*stage)},
                         {"products", products_of(*stage)},
                         {"source", stage->source}});
     }

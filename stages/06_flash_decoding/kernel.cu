@@ -281,6 +281,7 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 6, .name = "flash_decoding", .parent = 5,
              .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
              .change = "the keys are split across blocks; a second kernel merges by log-sum-exp",
-             .shows_in = "decode", .diff_budget = 120, .workspace_bytes = workspace_bytes);
+             .shows_in = "decode", .diff_budget = 120, .batch_invariant = false,
+             .workspace_bytes = workspace_bytes);
 
 }  // namespace

@@ -311,6 +311,6 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 10, .name = "packed_gqa", .parent = 6,
              .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}, {64, 64}),
              .change = "the query heads of a key/value head share a tile: K and V are read once for them",
-             .shows_in = "decode", .workspace_bytes = workspace_bytes);
+             .shows_in = "decode", .batch_invariant = false, .workspace_bytes = workspace_bytes);
 
 }  // namespace

@@ -383,6 +383,7 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 14, .name = "one_launch", .parent = 12,
              .tilings = LADDER_TILES((Br, Bc, depth<d>), {16, 64, 4}, {16, 64, 2}, {16, 64, 2}),
              .change = "no second kernel: the last block of a query tile merges its parts",
-             .shows_in = "decode", .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .shows_in = "decode", .batch_invariant = false, .workspace_bytes = workspace_bytes,
+             .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -389,6 +389,6 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 15, .name = "swizzle", .parent = 14,
              .tilings = LADDER_TILES((Br, Bc, depth<d>), {16, 64, 4}, {16, 64, 2}, {16, 64, 2}),
              .change = "rows without padding: a line of memory is copied as one piece", .shows_in = "batch",
-             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -413,6 +413,6 @@ LADDER_STAGE(forward, Dims, .number = 16, .name = "stream_k", .parent = 15,
              .tilings = LADDER_TILES((Br, Bc, depth<d>), {16, 64, 4}, {16, 64, 2}, {16, 64, 2}),
              .change = "as many blocks as fit, and the key tiles of all heads in even shares",
              .shows_in = "batch", .most_lines = 420,  // divides key tiles and merges
-             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -414,6 +414,6 @@ LADDER_STAGE(forward, Dims, .number = 17, .name = "full_ring", .parent = 16,
              .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
              .change = "one block per SM: tiles of 128 keys, read once, fill its shared memory",
              .shows_in = "decode", .most_lines = 420,  // divides key tiles and merges
-             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -43,7 +43,7 @@ void claim(Claims& c) {
     c.is("votes", 4 * tiles);
     c.is("divides", in_a_quad * (all * Br - p.rows_without_keys()));
     // A warpgroup waits for its products before it goes on.
-    c.is("exponentials_beside_own_products", 0);
+    c.is("exponentials_during_own_products", 0);
     // Normal scores rise by less than 2^8 behind the first tile: that is rescaled, and no other.
     if (p.input == "normal") {
         c.is("exponentials", tiles * 64 * Bc);
@@ -70,7 +70,7 @@ void claim(Claims& c) {
                                            "stmatrix",
                                            "tiles",
                                            "masked_tiles",
-                                           "exponentials_beside_products",
+                                           "exponentials_during_products",
                                            "mbarrier_stalls"};
     if (d == 128)  // tiles of twice the keys, which reach further beyond their end and the diagonal
         may_move.insert(may_move.end(), {"votes", "exponentials", "global_load_bytes"});

@@ -24,7 +24,7 @@ void claim(Claims& c) {
     c.is("mbarrier_arrivals", blocks.size() + passes * 2 * (1 + groups));
     c.is("mbarrier_waits", blocks.size() * consumers + passes * 2 * (1 + consumers));
     // When things happen moves. It is not claimed.
-    c.only_moves({"registers_moved", "shuffles", "exponentials_beside_products", "mbarrier_stalls"});
+    c.only_moves({"registers_moved", "shuffles", "exponentials_during_products", "mbarrier_stalls"});
 }
 
 LADDER_CLAIMS(.claim = claim, .cases = cases_of({usual_shapes, wide_shapes}), .resident_blocks = 1);

@@ -24,19 +24,19 @@ void claim(Claims& c) {
     // computes 16 a clock beside the other's last scores, and the other as many beside its first P V.
     const Count edge = 64 * 16, in_tile = 64 * groups * hopper_Bc(p);
     if (groups == 2) {
-        c.parent_is("exponentials_beside_products", copied_tiles(blocks) * 2 * edge);
-        c.is("exponentials_beside_products",
+        c.parent_is("exponentials_during_products", copied_tiles(blocks) * 2 * edge);
+        c.is("exponentials_during_products",
              sum_of_tiles(blocks, [&](Count Tc) { return 2 * edge + (Tc - 1) * in_tile; }));
     } else {
         // Of three, the first two are ahead by one product each, and the first has ended its exponentials
         // for 160 clocks when the others have. At the end the last ones are alone for 128.
-        c.is("exponentials_beside_products", sum_of_tiles(blocks, [&](Count Tc) {
+        c.is("exponentials_during_products", sum_of_tiles(blocks, [&](Count Tc) {
                  const Count first = 2 * edge + 160 * 16, alone = Tc > 1 ? 128 * 16 : 0;
                  return first + (Tc - 1) * in_tile - alone;
              }));
     }
     c.only_moves(
-        {"named_barriers", "named_waits", "named_stalls", "exponentials_beside_products", "mbarrier_stalls"});
+        {"named_barriers", "named_waits", "named_stalls", "exponentials_during_products", "mbarrier_stalls"});
 }
 
 LADDER_CLAIMS(.claim = claim, .cases = cases_of({usual_shapes, wide_shapes}), .resident_blocks = 1);

@@ -33,12 +33,12 @@ void claim(Claims& c) {
     c.is("warp_syncs", 2 * stores);
     // By the model of time. The first tile's exponentials have no product of their warpgroup beside them; of
     // the others' at least a fifth has.
-    const Count beside = c.child.counters.exponentials_beside_own_products;
+    const Count beside = c.child.counters.exponentials_during_own_products;
     const Count all = copied_tiles(tiles), later = c.child.counters.exponentials * (all - tiles.size()) / all;
-    c.parent_is("exponentials_beside_own_products", 0);
-    c.is("exponentials_beside_own_products", later == 0 ? 0 : std::max(beside, later / 5));
+    c.parent_is("exponentials_during_own_products", 0);
+    c.is("exponentials_during_own_products", later == 0 ? 0 : std::max(beside, later / 5));
     c.only_moves({"named_waits", "named_barriers", "mbarrier_arrivals", "bulk_stores", "warp_syncs",
-                  "wgmma_left_in_flight", "exponentials_beside_products", "exponentials_beside_own_products",
+                  "wgmma_left_in_flight", "exponentials_during_products", "exponentials_during_own_products",
                   "mbarrier_stalls", "named_stalls"});
 }
 

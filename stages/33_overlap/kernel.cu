@@ -336,7 +336,7 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 33, .name = "overlap", .parent = 32,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {128, 128, 2},
                                      {128, 64, 2}),
-             .change = "the next tile's scores start before P V, and its exponentials run during P V",
+             .change = "the next tile's scores start before P V, and its maxima are found during P V",
              .shows_in = "wide", .rounds_large_scores = true);
 
 }  // namespace

@@ -32,7 +32,7 @@ void claim(Claims& c) {
     c.parent_is("mbarrier_waits", all([&](Count Tc) { return 2 * Tc + threads * (2 * Tc + 1); }));
     c.is("mbarrier_waits", all([&](Count Tc) { return 2 * Tc + 1 + threads * (2 * Tc + 1); }));
     c.only_moves({"blocks", "barriers", "registers_moved", "shuffles", "named_barriers", "mbarrier_arrivals",
-                  "mbarrier_waits", "exponentials_beside_products", "exponentials_beside_own_products",
+                  "mbarrier_waits", "exponentials_during_products", "exponentials_during_own_products",
                   "mbarrier_stalls", "named_stalls"});
 }
 

@@ -36,7 +36,7 @@ void claim(Claims& c) {
     c.only_moves({"blocks", "barriers", "registers_moved", "named_barriers", "shuffles", "atomics",
                   "shared_exchange_bytes", "mbarrier_arrivals", "mbarrier_waits",
                   // These depend on which block took which tile, one after the other.
-                  "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
+                  "exponentials_during_products", "exponentials_during_own_products", "mbarrier_stalls",
                   "named_stalls"});
 }
 

@@ -28,7 +28,7 @@ void claim(Claims& c) {
     c.is("bulk_bytes", loaded_bytes + O_bytes);
     c.is("shared_tile_bytes", loaded_bytes + 2 * O_bytes);
     // Tiles are copied as before. Whoever does not see one has the producer arrive, and takes its turns.
-    std::vector<std::string_view> may_move{"exponentials_beside_products", "exponentials_beside_own_products",
+    std::vector<std::string_view> may_move{"exponentials_during_products", "exponentials_during_own_products",
                                            "mbarrier_stalls", "named_stalls"};
     if (computed != group_tiles(parents))
         may_move.insert(may_move.end(),

@@ -470,6 +470,6 @@ LADDER_STAGE(
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 6}, {128, 128, 3}),
     .change = "even shares of the keys for all blocks; a second kernel merges the parts of a query tile",
     .shows_in = "draft", .diff_budget = 180, .most_lines = 500,  // merges in a second kernel
-    .rounds_large_scores = true, .workspace_bytes = workspace_bytes);
+    .batch_invariant = false, .rounds_large_scores = true, .workspace_bytes = workspace_bytes);
 
 }  // namespace

@@ -24,9 +24,9 @@ void claim(Claims& c) {
     // By the model of time: in every tile, and at the end, one of the two warpgroups waits for the other.
     c.is("named_stalls", (visited + blocks) * 128);
     // During more than a fifth of the exponentials their own warpgroup computes dP^T.
-    c.parent_is("exponentials_beside_own_products", 0);
-    const Count beside = c.child.counters.exponentials_beside_own_products;
-    c.is("exponentials_beside_own_products", std::max(beside, c.child.counters.exponentials / 5));
+    c.parent_is("exponentials_during_own_products", 0);
+    const Count beside = c.child.counters.exponentials_during_own_products;
+    c.is("exponentials_during_own_products", std::max(beside, c.child.counters.exponentials / 5));
     if (!of.whole()) return;
     // The same products, of 4096 operations for each mma and 2048 for each column. The parent adds to dQ
     // by 16-byte atomics.
@@ -57,8 +57,8 @@ void claim(Claims& c) {
                   "named_waits",
                   "registers_moved",
                   "tiles",
-                  "exponentials_beside_products",
-                  "exponentials_beside_own_products",
+                  "exponentials_during_products",
+                  "exponentials_during_own_products",
                   "mbarrier_stalls",
                   "named_stalls"});
 }

@@ -30,7 +30,7 @@ void claim(Claims& c) {
     c.is("named_waits", before + visited * of.groups * (128 + 32));
     c.only_moves({"wgmma_left_in_flight", "bulk_adds", "warp_syncs", "named_barriers", "named_waits",
                   // By the model of time:
-                  "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
+                  "exponentials_during_products", "exponentials_during_own_products", "mbarrier_stalls",
                   "named_stalls"});
 }
 

@@ -9,7 +9,7 @@ namespace {
 void claim(Claims& c) {
     claim_gradient_tiles(c);
     c.only_moves({// By the model of time:
-                  "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
+                  "exponentials_during_products", "exponentials_during_own_products", "mbarrier_stalls",
                   "named_stalls"});
 }
 

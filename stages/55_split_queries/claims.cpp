@@ -40,7 +40,7 @@ void claim(Claims& c) {
                   "registers_moved", "bulk_bytes", "shared_tile_bytes", "mbarrier_arrivals", "mbarrier_waits",
                   "shuffles",
                   // By the model of time:
-                  "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
+                  "exponentials_during_products", "exponentials_during_own_products", "mbarrier_stalls",
                   "named_stalls"});
 }
 

@@ -27,7 +27,7 @@ void claim(Claims& c) {
     c.only_moves({"workspace_bytes", "global_store_bytes", "global_load_bytes", "atomics", "fences",
                   "shared_exchange_bytes", "shuffles", "mbarrier_arrivals", "mbarrier_waits",
                   // By the model of time:
-                  "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
+                  "exponentials_during_products", "exponentials_during_own_products", "mbarrier_stalls",
                   "named_stalls"});
 }
 

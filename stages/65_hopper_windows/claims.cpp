@@ -13,7 +13,7 @@ void claim(Claims& c) {
     // In a window a row may begin after the first tile of its warpgroup, which then counts as a rise of m.
     if (p.features.window == Window())
         c.only_moves({"mbarrier_waits", "mbarrier_stalls", "named_waits", "named_barriers", "named_stalls",
-                      "exponentials_beside_products", "exponentials_beside_own_products"});
+                      "exponentials_during_products", "exponentials_during_own_products"});
 }
 
 std::vector<Case> in_windows(std::vector<Case> cases) {

@@ -46,8 +46,8 @@ void claim(Claims& c) {
                                            "bulk_bytes",
                                            "shared_tile_bytes",
                                            "registers_moved",
-                                           "exponentials_beside_products",
-                                           "exponentials_beside_own_products",
+                                           "exponentials_during_products",
+                                           "exponentials_during_own_products",
                                            "mbarrier_stalls",
                                            "named_stalls"};
     if (hopper_Bc(p) != Bc)  // d = 256: tiles have twice the keys; d = 128: half, and a third warpgroup

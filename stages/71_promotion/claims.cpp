@@ -24,8 +24,8 @@ void claim(Claims& c) {
     c.is("shared_tile_bytes", loaded + 2 * O_bytes);
     c.stays("global_store_bytes");
     c.stays("workspace_bytes");
-    c.only_moves({"exponentials_beside_products",
-                  "exponentials_beside_own_products",
+    c.only_moves({"exponentials_during_products",
+                  "exponentials_during_own_products",
                   "mbarrier_stalls",
                   "named_stalls",
                   "blocks",

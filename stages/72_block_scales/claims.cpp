@@ -32,8 +32,8 @@ void claim(Claims& c) {
          c.parent.counters.global_load_bytes - read_again + 4 * 128 * (scales_of_blocks - scales_of_heads));
     c.is("divides", rows * in_a_quad + 257 * with_rows);
     c.only_moves({"blocks", "barriers", "workspace_bytes", "global_load_bytes", "global_store_bytes",
-                  "divides", "shared_exchange_bytes", "shuffles", "exponentials_beside_products",
-                  "exponentials_beside_own_products", "mbarrier_stalls", "named_stalls"});
+                  "divides", "shared_exchange_bytes", "shuffles", "exponentials_during_products",
+                  "exponentials_during_own_products", "mbarrier_stalls", "named_stalls"});
 }
 
 constexpr Shape crowds[] = {{3, 2, 1, 200, 130, 64}, {2, 3, 3, 130, 200, 128}};

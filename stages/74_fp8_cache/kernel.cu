@@ -442,6 +442,6 @@ LADDER_STAGE(forward, Dims, .number = 74, .name = "fp8_cache", .parent = 17, .pa
              .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 256, 6}, {16, 256, 3}, {16, 128, 3}),
              .change = "K and V are e4m3 in memory, one scale per head, and become 16 bits before mma",
              .shows_in = "decode", .products = Products::of_8_bit_cache, .most_lines = 500,  // unpacks 8 bits
-             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

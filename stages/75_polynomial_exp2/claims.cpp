@@ -12,7 +12,7 @@ void claim(Claims& c) {
     const Count of_P = group_tiles(tiles) * 64 * fp8_Bc(c.p);  // no maximum rises
     c.parent_is("exponentials", of_P);
     c.is("exponentials", of_P - of_P / 16);
-    c.only_moves({"exponentials", "exponentials_beside_products", "exponentials_beside_own_products",
+    c.only_moves({"exponentials", "exponentials_during_products", "exponentials_during_own_products",
                   "mbarrier_stalls", "named_stalls"});
 }
 

@@ -29,7 +29,7 @@ void claim(Claims& c) {
     c.is("named_barriers", 0);
     c.only_moves({"wgmma", "wgmma_columns", "wgmma_left_in_flight", "mma", "ldmatrix", "shared_tile_bytes",
                   "warp_syncs", "mbarrier_arrivals", "named_barriers", "named_waits", "named_stalls",
-                  "mbarrier_stalls", "exponentials_beside_products", "exponentials_beside_own_products"});
+                  "mbarrier_stalls", "exponentials_during_products", "exponentials_during_own_products"});
 }
 
 LADDER_CLAIMS(.claim = claim, .cases = cases_of({usual_shapes, wide_shapes, crowded_shapes}, {"falling"}),

@@ -43,7 +43,7 @@ void claim(Claims& c) {
     c.only_moves({"ldmatrix", "stmatrix", "global_store_bytes", "global_load_bytes", "workspace_bytes",
                   "bulk_bytes", "shared_tile_bytes", "warp_syncs", "shared_exchange_bytes", "shuffles",
                   "mbarrier_arrivals", "mbarrier_waits", "mbarrier_stalls", "named_stalls",
-                  "exponentials_beside_products", "exponentials_beside_own_products"});
+                  "exponentials_during_products", "exponentials_during_own_products"});
 }
 
 LADDER_CLAIMS(.claim = claim, .cases = cases_of({usual_shapes, wide_shapes, crowded_shapes}, {"falling"}),

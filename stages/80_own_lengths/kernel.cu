@@ -468,6 +468,6 @@ LADDER_STAGE(forward, Dims, .number = 80, .name = "own_lengths", .parent = 17,
              .change = "each request has its own number of keys; blocks take equal shares of all key tiles",
              .shows_in = "ragged", .takes = {Feature::lengths}, .diff_budget = 0,
              .most_lines = 560,  // schedules ragged requests
-             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

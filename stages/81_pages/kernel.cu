@@ -492,6 +492,6 @@ LADDER_STAGE(forward, Dims, .number = 81, .name = "pages", .parent = 80,
              .change = "K and V lie in pages: a block table says where, and a lane looks up one key's page",
              .shows_in = "paged", .takes = {Feature::lengths, Feature::pages},
              .most_lines = 560,  // schedules ragged requests
-             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

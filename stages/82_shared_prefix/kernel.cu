@@ -549,6 +549,6 @@ LADDER_STAGE(forward, Dims, .number = 82, .name = "shared_prefix", .parent = 81,
              .change = "keys that all requests share are read for the rows of all; own keys go on from there",
              .shows_in = "prefix", .takes = {Feature::lengths, Feature::pages, Feature::prefix},
              .most_lines = 560,  // schedules ragged requests
-             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

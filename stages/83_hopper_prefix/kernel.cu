@@ -625,6 +625,6 @@ LADDER_STAGE(forward, Dims, .number = 83, .name = "hopper_prefix", .parent = 39,
              .change = "39 with pages: a warpgroup copies keys; one launch for the prefix and own keys",
              .shows_in = "prefix", .takes = {Feature::lengths, Feature::pages, Feature::prefix},
              .diff_budget = 0, .most_lines = 640,  // schedules ragged requests
-             .rounds_large_scores = true, .workspace_bytes = workspace_bytes);
+             .batch_invariant = false, .rounds_large_scores = true, .workspace_bytes = workspace_bytes);
 
 }  // namespace

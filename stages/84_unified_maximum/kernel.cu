@@ -437,6 +437,6 @@ LADDER_STAGE(forward, Dims, .number = 84, .name = "unified_maximum", .parent = 1
              .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
              .change = "m is fixed beforehand: a warp looks for a maximum once a score leaves a band",
              .shows_in = "decode", .most_lines = 500,  // with a fixed maximum
-             .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+             .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -13,7 +13,7 @@ void claim(Claims& c) {
     if (c.p.features.ranks > 1) c.is("exposed_bytes", plan.sent_bytes());
     if (c.p.features.ranks > 1) return;
     c.only_moves({"exponentials", "divides", "stmatrix", "bulk_stores", "bulk_bytes", "warp_syncs",
-                  "shared_tile_bytes", "exponentials_beside_products", "exponentials_beside_own_products",
+                  "shared_tile_bytes", "exponentials_during_products", "exponentials_during_own_products",
                   "mbarrier_stalls", "named_stalls"});
 }
 

@@ -125,7 +125,7 @@ void claim(Claims& c) {
                              "shared_tile_bytes", "barriers", "named_barriers", "named_waits",
                              "registers_moved", "mbarrier_arrivals", "mbarrier_waits", "shuffles",
                              // By the model of time:
-                             "exponentials_beside_products", "exponentials_beside_own_products",
+                             "exponentials_during_products", "exponentials_during_own_products",
                              "mbarrier_stalls", "named_stalls"});
     }
     c.is("messages", P == 2 ? 2 : P + 1);  // of two ranks, none in step 1: there are no sums to send yet

@@ -469,7 +469,7 @@ LADDER_STAGE(forward, Dims, .number = 89, .name = "divided_cache", .parent = 17,
              .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
              .change = "each rank holds a part of the keys; one all-gather of O and L merges their results",
              .shows_in = "decode", .takes = {Feature::ranks}, .most_lines = 500,  // gathers and merges
-             .chunks = 1, .divides_rows = false, .workspace_bytes = workspace_bytes,
+             .batch_invariant = false, .chunks = 1, .divides_rows = false, .workspace_bytes = workspace_bytes,
              .counter_bytes = counter_bytes);
 
 }  // namespace

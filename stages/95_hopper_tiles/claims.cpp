@@ -79,7 +79,7 @@ void claim(Claims& c) {
     if (!listed && p.d() > 64)
         c.only_moves({"tiles", "masked_tiles", "bulk_loads", "bulk_bytes", "global_load_bytes", "warp_syncs",
                       "mbarrier_arrivals", "shared_exchange_bytes", "shared_tile_bytes", "shuffles",
-                      "exponentials", "exponentials_beside_products", "exponentials_beside_own_products"});
+                      "exponentials", "exponentials_during_products", "exponentials_during_own_products"});
 }
 
 /// The same problems with every pattern in turn, half of them the last.

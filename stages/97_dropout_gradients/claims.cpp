@@ -30,7 +30,7 @@ void claim(Claims& c) {
     c.is("shuffles", c.parent.counters.shuffles + 4 * (2 * blocks + 4 * visited * Br / 64));
     c.only_moves({"shared_exchange_bytes", "mbarrier_arrivals", "mbarrier_waits", "shuffles",
                   // By the model of time:
-                  "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
+                  "exponentials_during_products", "exponentials_during_own_products", "mbarrier_stalls",
                   "named_stalls"});
 }
 

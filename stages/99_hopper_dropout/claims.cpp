@@ -45,7 +45,7 @@ void claim(Claims& c) {
     c.only_moves({"shared_exchange_bytes", "bulk_stores", "warp_syncs", "mbarrier_arrivals", "mbarrier_waits",
                   "shuffles", "registers_moved", "named_waits", "named_barriers",
                   // By the model of time:
-                  "exponentials_beside_products", "exponentials_beside_own_products", "mbarrier_stalls",
+                  "exponentials_during_products", "exponentials_during_own_products", "mbarrier_stalls",
                   "named_stalls"});
 }
 
