@@ -5,8 +5,8 @@
     mutate.py coverage BUILD [STAGES]     which ways conditions go and how often loops run in these cases
 
 One source holds all mutants of a kernel: it is compiled once, and a file names the one that runs. Each is one edit
-that its place allows, such as `a < b` -> `a < MUTANT(7) + b`, which is a <= b where 7 is active. A file that
-its parent includes, too, is mutated with the parent alone.
+that its place allows, such as `a < b` -> `a < MUTANT(7) + b`, which is a <= b where 7 is active. Left out are those that the stage's library
+does not hold, since its types choose other code.
 """
 
 import argparse
@@ -52,13 +52,12 @@ class Mutants:
         self.k, self.edits, self.list, self.without = kernel, Edits(), [], set(without)
         self.of_parent = of_parent
 
-    def is_inherited(self, token):
-        return any(begin <= self.k.tokens[token].at < end for begin, end in self.of_parent)
-
     def number(self, kind, place, what):
         """The next mutant's number, or None if it is known not to compile."""
         number = len(self.list) + 1
+        at = self.k.tokens[place].at
         self.list.append({"id": number, "kind": kind, "line": self.k.line(place), "what": what,
+                          "of_parent": any(begin <= at < end for begin, end in self.of_parent),
                           "text": self.k.source.splitlines()[self.k.line(place) - 1].split("//")[0].strip(), "compiles": number not in self.without})
         return None if number in self.without else number
 
@@ -68,7 +67,7 @@ class Mutants:
         skipped = set()
         for first, end in k.statements():
             words = k.tokens[first:end]
-            if words[0].text in SILENT or self.is_inherited(first):
+            if words[0].text in SILENT:
                 skipped.update(range(first, end))
                 continue
             if words[0].text in ("static_assert", "constexpr") or [w.text for w in words[:2]] == ["static", "constexpr"]:
@@ -89,7 +88,7 @@ class Mutants:
                 self.edits.put(k.tokens[first].at, f"{{ if (!MUTANT({n})) ", -50)
                 self.edits.put(k.tokens[end - 1].end, " }", 90)
         for at in range(len(k.tokens)):
-            if k.in_body[at] and at not in skipped and not k.template[at] and not self.is_inherited(at):
+            if k.in_body[at] and at not in skipped and not k.template[at]:
                 self.token(at)
 
     def token(self, at):
@@ -193,21 +192,25 @@ class Mutants:
             self.edits.put(k.tokens[b_end - 1].end, ")", 40)
 
 
-OTHERS = """#include <type_traits>
-#include "stages/device.cuh"
+OTHERS = r"""#include "stages/device.cuh"
+// What of the text a stage's types leave out is not in its library, which names the mutants that are.
+#define MUTANT(n) __extension__({ \
+    asm volatile(".pushsection .mutants\n.asciz \"mutant " #n ".\"\n.popsection"); \
+    MUTANT(n); \
+})
+#define SIGN(n) (1 - 2 * MUTANT(n))
+#define unit(n, ...) unit_if(MUTANT(n), __VA_ARGS__)
+#define other_min(n, ...) least_or(MUTANT(n), __VA_ARGS__)
+#define other_max(n, ...) least_or(!MUTANT(n), __VA_ARGS__)
+#define other_fminf(n, ...) fleast_or(MUTANT(n), __VA_ARGS__)
+#define other_fmaxf(n, ...) fleast_or(!MUTANT(n), __VA_ARGS__)
 namespace {
-[[maybe_unused]] inline int SIGN(int n) { return 1 - 2 * MUTANT(n); }
-template <class A> A unit(int n, A a) { return MUTANT(n) ? A(1) : a; }
-template <class A, class B> auto other_min(int n, A a, B b) {
+template <class A> A unit_if(bool wrong, A a) { return wrong ? A(1) : a; }
+template <class A, class B> auto least_or(bool most, A a, B b) {
     using C = std::common_type_t<A, B>;
-    return (C(a) < C(b)) != bool(MUTANT(n)) ? C(a) : C(b);
+    return (C(a) < C(b)) != most ? C(a) : C(b);
 }
-template <class A, class B> auto other_max(int n, A a, B b) {
-    using C = std::common_type_t<A, B>;
-    return (C(a) > C(b)) != bool(MUTANT(n)) ? C(a) : C(b);
-}
-[[maybe_unused]] inline float other_fmaxf(int n, float a, float b) { return MUTANT(n) ? fminf(a, b) : fmaxf(a, b); }
-[[maybe_unused]] inline float other_fminf(int n, float a, float b) { return MUTANT(n) ? fmaxf(a, b) : fminf(a, b); }
+[[maybe_unused]] inline float fleast_or(bool most, float a, float b) { return most ? fmaxf(a, b) : fminf(a, b); }
 }  // namespace
 """
 
@@ -293,7 +296,7 @@ NUMBER = re.compile(r"\b(?:MUTANT|SIGN|unit|other_\w+)\((\d+)")
 def compilable_mutants(kernel, out, build):
     """Those of a kernel's mutants that a compiler takes: where it does not, the nearest in the line go."""
     recipe = json.loads((build / "kernels.json").read_text())["cpu"]["compile"]
-    command = [word for word in recipe if word] + ["-fsyntax-only", "-w", "-fmax-errors=0"]
+    command = [word for word in recipe if word] + ["-fsyntax-only", "-w", "-fmax-errors=0", "-ftrack-macro-expansion=0"]
     without = set()
     while True:
         mutants = write_mutants(kernel, out, without)
@@ -319,7 +322,8 @@ def mutate(stage, build, out, given):
     """A stage's mutants with what rejected each. Every part of them has a folder, and with it a copy, of its own."""
     mutants = compilable_mutants(stage / "kernel.cu", out, build)
     without = {m["id"] for m in mutants if not m["compiles"]}
-    chosen = [m for m in mutants if m["compiles"] and (m["kind"] not in MANY or m["id"] % given.every == 0)]
+    chosen = [m for m in mutants if m["compiles"]
+              and (m["id"] % given.every == 0 or m["kind"] not in MANY and not m["of_parent"])]
 
     def run(number):
         part = out / str(number)
@@ -337,7 +341,7 @@ def mutate(stage, build, out, given):
         by = {int(words[0]): words[1] for part in pool.map(run, range(given.parts), chunksize=1) for words in part}
     for m in chosen:
         m["by"] = by[m["id"]]
-    return chosen
+    return [m for m in chosen if m["by"] != "absent"]
 
 
 def recorded(stage, chosen, seconds, head):
@@ -405,7 +409,8 @@ def main():
     options.add_argument("build", type=Path)
     options.add_argument("stages", nargs="*", help="numbers [the seven of the algorithm]")
     options.add_argument("--every", type=int, default=1,
-                         help="of the many changes of constants, signs and factors, take one in so many")
+                         help="of the many changes of constants, signs and factors, and of all in a file that the "
+                             "parent includes, too, take one in so many")
     options.add_argument("--jobs", type=int, default=1, help="stages at a time, of mutants [1]")
     options.add_argument("--parts", type=int, default=1, help="of each stage's mutants, run at a time [1]")
     options.add_argument("--json", type=Path, help="a record; of mutants, what it has of other stages stays")

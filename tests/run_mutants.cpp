@@ -4,7 +4,8 @@
 ///     run_mutants STAGE_FOLDER FOLDER [--all]
 ///
 /// FOLDER/kernel.cu holds the stage's mutants, FOLDER/ids those to run. Prints for each its number, what
-/// rejected it ("none" if nothing did) and how, with tabs between. Each is run until something rejects it.
+/// rejected it ("none" if nothing did, "absent" if the library does not hold it) and how, with tabs between.
+/// Each is run until something rejects it.
 /// With --all the kernel runs once on all cases, for what it counts of itself.
 
 #include <fmt/format.h>
@@ -80,6 +81,7 @@ class Mutants {
         for (const std::string& errors : compile(compilations_, compiler_limits())) {
             if (!errors.empty()) throw CheckFailed(errors);
         }
+        library_ = read_file(compilations_.front().library());
         const auto exercise = exercise_of(*stage_);
         const auto results =
             exercise ? edge_problems(*exercise, false) : verification_cases(*stage_, Cover::pairs);
@@ -120,6 +122,9 @@ class Mutants {
         }
         return {"none", ""};
     }
+
+    /// Whether code with this mutant is in the library.
+    bool holds(int id) const { return library_.find(fmt::format("mutant {}.", id)) != library_.npos; }
 
     /// Every result once, whatever it is.
     void run_all() {
@@ -208,6 +213,7 @@ class Mutants {
     fs::path folder_;
     const Stage* stage_;
     std::vector<Compilation> compilations_;
+    std::string library_;  ///< the first one's bytes
     std::vector<Test> tests_;
     std::map<Backend, Run> runs_;
 };
@@ -234,7 +240,8 @@ int main(int argc, char** argv) {
         std::ifstream ids(folder / "ids");
         int id = 0;
         for (std::string kind; ids >> id >> kind;) {
-            const auto [by, why] = mutants.verdict(id, kind);
+            const auto [by, why] = mutants.holds(id) ? mutants.verdict(id, kind)
+                                                     : std::pair<std::string, std::string>("absent", "");
             fmt::print("{}\t{}\t{}\n", id, by, first_line(why));
             std::fflush(stdout);
         }

@@ -26,7 +26,7 @@ QUERIES = {
     "fp8 error": "stages_70s_fp8 stages_70_fp8_products", "A100": "docs_results", "compile error": "docs_troubleshooting",
     "WSL": "docs_troubleshooting docs_course_students", "register spill": "stages_20_wide_warps",
     "occupancy": "stages_20_wide_warps", "wgmma descriptor": "docs_one_descriptor", "split-KV": "stages_06_flash_decoding",
-    "how to add a stage": "docs_add_a_stage", "license": "index",
+    "how to add a stage": "docs_add_a_stage", "license": "about",
     "GQA": "stages_10_packed_gqa", "FlashAttention-3": "stages_30s_hopper", "ring attention": "stages_85_ring",
     "causal mask": "stages_05_causal_skip", "online softmax": "stages_01_flash_attention_1",
     "backward": "stages_40s_backward", "deterministic": "stages_58_deterministic", "race": "docs_how_it_runs",

@@ -154,7 +154,7 @@ class PartsTest(unittest.TestCase):
                                 (recorded(1.0, 1, **changed), "2.50x (causal)", True)):
             sources = copy.copy(HERE)
             sources.recorded, sources.timings = old, [old, recorded(0.8, 2)]
-            shown = parts.algorithm(sources, Page("README.md"), [])
+            shown = parts.part(sources, Page("stages/00s_x.md", part=0), [])
             self.assertEqual(cells(shown)[5]["over its parent"], cell)
             self.assertEqual(" 05 on " in shown.split("|")[0], says)
 

@@ -1,88 +1,139 @@
 #!/usr/bin/env python3
 """Tests the plots that are made of the recordings. Usage: test_plots.py LAB"""
 
-import copy
 import json
+import re
 import sys
 import unittest
 from pathlib import Path
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
+import choices  # noqa: E402
 import climbs  # noqa: E402
 import roofline  # noqa: E402
 import scaling  # noqa: E402
 import standard  # noqa: E402
-from blocks import Page  # noqa: E402
-from records import Fields  # noqa: E402
-from sample_records import branched, cells, derived, fields, free_number, named, peer_of, row_of, sample  # noqa: E402
-from sources import Sources  # noqa: E402
+from blocks import NOT_RECORDED, Failure, Page  # noqa: E402
+from parts import part_pages  # noqa: E402
+from records import Fields, by_problem  # noqa: E402
+from sample_records import branched, cells, derived, fields, free_number, named, peer_of, row_of  # noqa: E402
+from sources import SHOWN_GPU, Sources  # noqa: E402
 
 LAB = sys.argv.pop() if len(sys.argv) > 1 else ROOT / "build/lab"
 HERE = Sources(LAB)
 FREE = free_number(HERE)
 
 
+def timed(results):
+    """Sources that know this recording alone, of the GPU that pages speak of."""
+    sources = Sources(LAB)
+    results.hardware["gpu"] = SHOWN_GPU
+    sources.recorded, sources.timings = results, [results]
+    return sources
+
+
+def shown_on(page, results):
+    return climbs.climbs_block(timed(results), page, [])
+
+
 class ClimbTest(unittest.TestCase):
-    def test_a_climb_follows_the_parents_up_to_the_last_stage_of_its_branch(self):
-        both = climbs.climbs(HERE, branched(FREE))
-        self.assertEqual(climbs.picture_of(both[0]).words, "train 2k in TFLOP/s on Test GPU: 00 stage 43, "
-                         f"01 stage 86 (2.00x), {FREE} stage 344 (4.00x), <A & B> 172")
-        self.assertIn("01 stage 42 (2.00x), 02 stage 34 (0.80x), a copy 4000", climbs.picture_of(both[1]).words)
-        for climb in both:
-            self.assertEqual([step["shared"] for step in climb["steps"]], [True, True, False])
-        self.assertEqual([climb["steps"][1]["shows_here"] for climb in both], [True, False])
+    def way(self, results, problem=0):
+        problems = by_problem(results)
+        return [row.stage for row in climbs.path(HERE, problems, problems[problem])]
 
-    def test_gradients_are_a_branch_of_their_own(self):
+    def test_the_way_follows_the_parents_up_to_the_last_stage_of_its_branch(self):
+        self.assertEqual([self.way(branched(FREE), problem) for problem in (0, 1)], [[0, 1, FREE], [0, 1, 2]])
+
+    def test_no_way_leads_to_a_stage_that_takes_a_change_away(self):
         results = branched(FREE)
-        first = next(stage for stage in HERE.stages.values() if stage.backward)
-        gradients = {"pass": "backward", "regime": "backward", "stage": first.number, "folder": first.folder, "parent": -1}
-        results.rows.append(Fields(results.rows[3] | gradients))
-        three = climbs.climbs(HERE, results)
-        self.assertEqual(three[0], climbs.climbs(HERE, branched(FREE))[0])  # shared steps, too
-        self.assertEqual([(step["stage"], step["shared"]) for step in three[2]["steps"]], [(first.folder, False)])
-
-    def test_a_page_may_show_one_of_them(self):
-        sources = Sources(LAB)
-        sources.recorded = branched(FREE)
-        shown = climbs.climbs_block(sources, Page("README.md"), ["train"])
-        self.assertEqual((shown.count("<img"), "train.svg" in shown), (1, True))
-        self.assertEqual(climbs.climbs_block(sources, Page("README.md"), []).count("<img"), 2)
-
-    def test_nobody_climbs_to_a_stage_that_takes_a_change_away(self):
-        results = branched(FREE)
-        for stage in (next(stage for stage in HERE.stages.values() if stage.experiment), named(HERE, "fp8_products")):
+        for stage in (next(stage for stage in HERE.stages.values() if stage.experiment), named(HERE, "fp8_products"),
+                      next(stage for stage in HERE.stages.values() if stage.for_order)):
             results.rows.append(Fields(results.rows[3], stage=stage.number, folder=stage.folder))
-        self.assertEqual(climbs.climbs(HERE, results)[0], climbs.climbs(HERE, branched(FREE))[0])
+        self.assertEqual(self.way(results), self.way(branched(FREE)))
 
-    def test_a_climb_ends_with_a_stage_whose_change_shows_where_00_cannot_run(self):
+    def test_a_way_ends_with_a_stage_whose_change_shows_where_00_cannot_run(self):
         results = branched(FREE)
         later = named(HERE, "xor_swizzle")
         last = Fields(results.rows[3], stage=later.number, parent=FREE, folder=later.folder, shows_here=False)
         wide = {"regime": "wide", "shape": Fields(last.shape, d=256)}
         results.rows += [last, Fields(results.rows[0] | wide, timing=None), Fields(last | wide, shows_here=True)]
-        self.assertEqual(climbs.climbs(HERE, results)[0]["steps"][-1]["stage"], later.folder)
-        results = sample(HERE)
-        results.rows[2]["shows_here"] = True  # of a wrong answer
-        words = climbs.picture_of(climbs.climbs(HERE, results)[0]).words
-        self.assertIn(": 00 naive not timed, 01 flash attention 1 69, 02 deferred normalization not timed", words)
-        self.assertEqual(climbs.climbs(HERE, derived([])), [])
+        self.assertEqual(self.way(results)[-1], later.number)
+        self.assertEqual(climbs.whole_picture(climbs.Runs(timed(derived([])))), (None, []))
+
+    def ladder(self, **changes):
+        """00 to 02 in `train`, of which 02 is wrong, and two libraries of which one was timed in another run."""
+        rows = [Fields(row_of("train", stage, ms, folder=HERE.stage(stage).folder, shows_here=True) | changes)
+                for stage, ms in ((0, 1.6), (1, 0.8), (2, 0.4))]
+        rows[2]["verified"] = False
+        return derived(rows, [peer_of(rows[0], "cuDNN", 0.4), peer_of(rows[0], "unfused", 0.1)])
+
+    def test_a_part_s_picture_has_a_bar_for_each_of_its_stages(self):
+        page = Page("stages/00s_x.md", part=0)
+        shown = shown_on(page, self.ladder())
+        self.assertIn("train 2k: TFLOP/s on NVIDIA H200: 00 naive 172, 01 flash attention 1 344 (2.00x), cuDNN 687\"", shown)
+        self.assertIn('src="../docs/plots/00s-train.svg"', shown)
+        self.assertEqual(shown_on(Page("stages/10s_x.md", part=10), self.ladder()), NOT_RECORDED)
+
+    def test_the_whole_ladder_says_what_a_part_reached_over_the_fastest_library(self):
+        sources = timed(self.ladder())
+        other = timed(self.ladder(regime="prefill")).recorded
+        other.peers = [peer_of(other.rows[0], "FlashAttention-3", 0.2), peer_of(other.rows[0], "FlashAttention-2", 8.0)]
+        other = derived(other.rows, other.peers, hardware=other.hardware)
+        words = climbs.whole_picture(climbs.Runs(sources))[0].words
+        self.assertIn("The algorithm from 172 (00) to 344 (01, 0.50x cuDNN); cuDNN 687.", words)
+        sources.timings.append(other)  # a faster library of another run counts, a slower one does not
+        words = climbs.whole_picture(climbs.Runs(sources))[0].words
+        self.assertIn("The algorithm from 172 (00) to 344 (01, 0.25x FlashAttention-3); cuDNN 687, FlashAttention-3 1374.", words)
+
+    def test_masks_stand_next_to_the_fastest_library_and_to_no_mask(self):
+        windows, before = named(HERE, "hopper_windows"), named(HERE, "own_diagonal")
+        row = row_of("window", windows.number, 1.0, folder=windows.folder, shows_here=True)
+        row |= {"features": Fields(window=[1023, 0]), "flops": row.flops // 2}
+        plain = row_of("long", before.number, 1.0, folder=before.folder)
+        results = derived([row, plain], [peer_of(row, "flex", 2.0), peer_of(row, "FlashAttention-4", 4.0)])
+        shown = shown_on(Page("stages/60s_x.md", part=windows.part), results)
+        self.assertIn(f"Forward: TFLOP/s on NVIDIA H200: {windows.number} hopper windows 137 (2.00x flex), {before.number}, no mask 275\"", shown)
+
+    def test_several_gpus_stand_next_to_one(self):
+        ring, alone = named(HERE, "ring"), named(HERE, "own_diagonal")
+        rows = [row_of("custom", stage.number, ms, folder=stage.folder, parent=stage.parent)
+                for stage, ms in ((alone, 1.0), (ring, 0.625))]
+        rows[1] |= {"features": Fields(ranks=2)}
+        shown = shown_on(Page("stages/85s_x.md", part=ring.part), derived(rows))
+        self.assertIn(f"Forward on 2 GPUs: TFLOP/s on NVIDIA H200: {alone.number} own diagonal 275, {ring.number} ring 440 (1.60x), "
+                      f"2 x {alone.number} 550\"", shown)
+
+    def test_every_part_has_a_picture(self):
+        drawn = [picture.data["name"] for picture in climbs.climb_pictures(HERE)]
+        self.assertEqual(len(drawn), len(set(drawn)))
+        self.assertEqual({name.partition("-")[0] for name in drawn}, {"ladder", *(f"{part:02}s" for part in part_pages())})
 
     def test_a_plot_is_known_by_the_recording_that_it_shows(self):
-        train, decode = map(climbs.picture_of, climbs.climbs(HERE, branched(FREE)))
-        line = json.loads(train.line)
-        self.assertEqual((line["unit"], line["steps"][0]["over_parent"], line["yardsticks"][0]["name"]),
-                         ("TFLOP/s", None, "<A & B>"))
-        svg = f"<dc:description>{train.line.replace('<A & B>', '&lt;A &amp; B&gt;')}</dc:description>"
-        self.assertTrue(train.is_shown(svg))
-        self.assertFalse(decode.is_shown(svg))
-        newer = copy.deepcopy(train.data)
-        newer["steps"][1]["rate"] += 0.001
-        self.assertFalse(climbs.picture_of(newer).is_shown(svg))
-        self.assertIn('src="docs/plots/train.svg"', train.html(Page("README.md")))
-        self.assertIn("&lt;A &amp; B&gt; 172", train.html(Page("README.md")))
+        picture, _ = climbs.whole_picture(climbs.Runs(timed(self.ladder())))
+        line = json.loads(picture.line)
+        svg = f"<dc:description>{picture.line.replace('&', '&amp;')}</dc:description>"
+        self.assertTrue(picture.is_shown(svg))
+        line["ladder"][0]["groups"][0]["steps"][1]["rate"] += 0.01
+        self.assertFalse(picture._replace(data=line).is_shown(svg))
+        self.assertIn('src="docs/plots/ladder.svg"', picture.html(Page("README.md")))
+
+
+class ChoicesTest(unittest.TestCase):
+    def test_each_part_is_chosen_once_with_a_number_and_a_command(self):
+        rows = cells(choices.choices(HERE, Page("README.md"), []))
+        self.assertEqual(len(rows), len(part_pages()))
+        for row in rows:
+            self.assertRegex(row["what it reached"], r"^\*\*\d[\d.]*x( to \d[\d.]*x)?\*\* ")
+            command, number = re.fullmatch(r"`./lab (start|diff) (\d+)`", row["begin with"]).groups()
+            stage = HERE.stage(int(number))
+            self.assertEqual((ROOT / "stages" / stage.folder / "exercise.md").exists(), command == "start")
+            self.assertIn(f"stages/{part_pages()[stage.part].name}", row["you want"])
+        with patch.object(choices, "CHOICES", choices.CHOICES[1:]), self.assertRaisesRegex(Failure, "not each part once: 00s"):
+            choices.choices(HERE, Page("README.md"), [])
 
 
 class RooflineTest(unittest.TestCase):

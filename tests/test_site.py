@@ -21,6 +21,7 @@ from check_links import check_links  # noqa: E402
 from kernels import definitions, enclosing, explain  # noqa: E402
 from ladder import Ladder, kernel_text  # noqa: E402
 from markup import Markdown, slug, tokens_by_line  # noqa: E402
+from navigation import groups_of, menu  # noqa: E402
 from pages import Page, Pages, read  # noqa: E402
 from search import ALIASES, page_entries, symbol_entries, text_in  # noqa: E402
 from side_by_side import CONTEXT, SideBySide, mark, pair, parse  # noqa: E402
@@ -138,7 +139,7 @@ class LinksTest(unittest.TestCase):
                 ("README.md", "stages/README.md", "stages.html"),
                 ("README.md", "stages/", "stages.html"),
                 ("stages/README.md", "10s_decoding.md", "stages_10s_decoding.html"),
-                ("stages/README.md", "../README.md#commands", "index.html#index_commands"),
+                ("stages/README.md", "../README.md#commands", "about.html#about_commands"),
                 ("stages/05_causal_skip/README.md", "kernel.cu",
                  "stages_05_causal_skip.html#stages_05_causal_skip_the-kernel"),
                 ("README.md", f"stages/{shared}", f"stages_{ring}.html#stages_{ring}_the-kernel"),
@@ -146,6 +147,8 @@ class LinksTest(unittest.TestCase):
                 ("README.md", "docs/results/", "docs_results.html"),
                 ("README.md", "docs/results/h200.json", "docs/results/h200.json"),
                 ("README.md", "LICENSE", "LICENSE.txt"),
+                ("docs/site/front.md", "../../README.md", "about.html"),
+                ("README.md", "docs/site/front.md", "index.html"),
                 ("README.md", "https://example.org", "https://example.org")):
             self.assertEqual(pages.resolve(source, target), page)
         self.assertEqual(pages.problems, [])
@@ -186,6 +189,40 @@ class LadderTest(unittest.TestCase):
             self.assertIn(mark, self.prepared(f"{'| a ' * columns}|\n{'|---' * columns}|\n{'| 1 ' * columns}|\n"))
 
 
+class NavigationTest(unittest.TestCase):
+    def setUp(self):
+        self.pages = Pages()
+        for page in self.pages:
+            page.title = page.path
+        lesson, other = (self.pages[f"stages/{folder}/README.md"] for folder in ("00_naive", "04_split_q"))
+        lesson.title, other.title = "00 naive: three kernels", "04 split-Q: a warp owns its rows"
+        path = "stages/00s_the_algorithm.md"
+        self.pages[path].title = "The algorithm: 00 to 06"
+        part = SimpleNamespace(page=self.pages[path], stages=[SimpleNamespace(page=page) for page in (lesson, other)])
+        ladder = SimpleNamespace(parts={path: part}, by_path={lesson.path: 0, other.path: 0})
+        with tempfile.TemporaryDirectory() as site:
+            (Path(site) / "files.html").touch()
+            self.groups = groups_of(self.pages, ladder, Path(site))
+
+    def test_a_part_has_its_rungs_and_is_open_where_the_reader_is(self):
+        shown = menu(self.groups, "stages_04_split_q.html")
+        opened = re.findall(r"<details open>(.*?)</details>", shown, re.S)
+        self.assertEqual(len(opened), 1)
+        self.assertEqual([text_of(link) for link in re.findall(r"<a .*?</a>", opened[0])],
+                         ["The algorithm 00 to 06", "00 naive", "04 split-Q"])
+        self.assertEqual(re.findall(r'href="([^"]*)" aria-current="page"', shown), ["stages_04_split_q.html"])
+        self.assertRegex(menu(self.groups, "stages_00s_the_algorithm.html"), '<details open><summary><a href="stages_00s')
+
+    def test_every_page_is_in_the_menu_once(self):
+        links = re.findall(r'href="([^"]*)"', menu(self.groups, "index.html"))
+        self.assertEqual(links[0], "index.html")
+        self.assertEqual(sorted(links), sorted({*(page.file for page in self.pages), "files.html"}))
+
+    def test_a_page_of_doxygen_belongs_to_the_reference(self):
+        opened = re.findall(r"<details open>(.*?)</details>", menu(self.groups, "hopper_8cuh.html"), re.S)
+        self.assertEqual([text_of(group).split() for group in opened], [["Reference", "Files"]])
+
+
 class SearchTest(unittest.TestCase):
     def test_text_is_what_a_reader_sees(self):
         body = '<nav class="steps">x</nav><p>split-<b>Q</b>,\n<code>a &lt; b</code></p><p>\\(m\\)</p>'
@@ -219,7 +256,7 @@ class SearchTest(unittest.TestCase):
         entries = page_entries(pages, lessons)
         self.assertEqual([entry[:3] for entry in entries],
                          [["lesson", "stages_03_b.html", "03"], ["lesson", "stages_20s_a.html", "20s"],
-                          ["glossary", "docs_glossary.html", "Glossary"], ["page", "index.html", "Start"]])
+                          ["glossary", "docs_glossary.html", "Glossary"], ["page", "about.html", "Start"]])
         self.assertEqual(entries[0][3], [["", "", ""], ["stages_03_b_why", "Why", "softmax"]])
         self.assertEqual(entries[2][3], [["", "", "a row"]])
 

@@ -1,5 +1,5 @@
-"""Draws pictures.json, a line for each picture, in colours that follow the reader's theme: climbs, which are how fast
-the stages are on one problem, one after the other; charts, which are panels of lines against N; and the roofline.
+"""Draws pictures.json, a line for each picture, in colours that follow the reader's theme: progress, which is how fast
+the stages of a part are, one after the other; the whole ladder; charts, which are panels of lines against N; and the roofline.
 
     draw.py [FOLDER]    reads FOLDER/pictures.json and writes FOLDER/*.svg; this folder if none is named
 
@@ -29,7 +29,10 @@ from themes import COLORS, OTHERS, STAGES, adaptive  # noqa: E402
 WIDTH = 370  # in the pixels of a narrow phone, nearly; a page may show it larger
 ROOF_HEIGHT = 300
 TITLE_END, LINE, ROW, BAR = 40, 15, 21, 13
+PROGRESS_HEAD = 50
 SPEEDUP_WIDTH = 44
+LADDER_LEFT, LADDER_HEAD, PLOT_HEIGHT, LADDER_FOOT = 34, 32, 100, 38
+SMALL = {"fontsize": 9.5}
 
 # Charts, in pixels: two panels beside each other.
 CHART_WIDTH, PANEL_HEIGHT, PANEL_GAP, LEGEND_COLUMNS = 620, 172, 46, 3
@@ -85,7 +88,7 @@ class Picture:
                                           edgecolor=COLOR["faint"], linestyle=(0, (2, 2))))
 
     def line(self, x, start, end, color, **style):
-        self.axes.plot([x, x], [start, end], color=COLOR[color], linewidth=1, **style)
+        self.axes.plot([x, x], [start, end], color=COLOR[color], **{"linewidth": 1, **style})
 
 
 def width_of(words, weight):
@@ -150,56 +153,133 @@ def draw_chart(chart):
     return figure
 
 
-def draw_climb(climb):
-    steps, yardsticks = climb["steps"], climb["yardsticks"]
-    header_end = TITLE_END + LINE * max(len(yardsticks), 2)
-    top = header_end + 8
+def draw_progress(progress):
+    """A bar for each rung: what it had from its parent, and what its change gained. What they are compared with is a line."""
+    steps, yardsticks = progress["steps"], progress["yardsticks"]
+    first = PROGRESS_HEAD + LINE * len(yardsticks)  # the baseline of the slowest's name
+    top = first + 12
     bottom = top + ROW * len(steps)
     picture = Picture(bottom + 26)
+    picture.text(0, 16, progress["title"], fontsize=14, weight="bold")
+    picture.text(0, 33, progress["problem"], "faint", **SMALL)
+    x, y = 0, 33 + LINE
+    for kind, words in legend_of(steps):
+        if kind == "lost":
+            picture.lost(x + 0.5, x + 8.5, y - 8, 8)
+        elif kind == "library":
+            picture.line(x + 4.5, y - 10, y + 2, "text", linewidth=2)
+        else:
+            picture.bar(x, x + 9, y - 8.5, 9, kind)
+        picture.text(x + 14, y, words, "faint", **SMALL)
+        x += 30 + width_of(words, "normal")
 
-    longest = max(step["rate"] or 0 for step in steps)
-    fastest = max([longest] + [yardstick["rate"] for yardstick in yardsticks])
-    left = 8 + max(width_of(words_of(step["stage"]), weight_of(step)) for step in steps)
+    left = 12 + max(width_of(words_of(step["stage"]), weight_of(step)) for step in steps)
+    longest = max(max(step["rate"], step["rate"] / (step["over_parent"] or 1)) for step in steps)
+    libraries = [step["library"]["rate"] for step in steps if "library" in step]
+    fastest = max([longest, *libraries, *(line["rate"] for line in yardsticks)])
     room = WIDTH - 14 - left  # half a number of the axis
-    per_rate = min(room / fastest, (room - SPEEDUP_WIDTH) / longest)
+    per_rate = min(room / fastest, (room - SPEEDUP_WIDTH) / max([longest, *libraries]))
 
     def at(rate):
         return left + per_rate * rate
 
-    small = {"fontsize": 9.5}
-    picture.text(0, 16, f"{climb['title']}: {climb['unit']}", fontsize=14, weight="bold")
-    picture.text(0, 33, climb["problem"], "faint", **small)
-    picture.bar(0, 9, header_end - LINE - 8.5, 9, "own")
-    picture.text(14, header_end - LINE, "gained by the change", "faint", **small)
-    picture.lost(0.5, 8.5, header_end - 8, 8)
-    picture.text(14, header_end, "lost by it", "faint", **small)
     step_of_axis = tick(fastest)
     for i in range(int(fastest / step_of_axis) + 1):
         x = at(i * step_of_axis)
         picture.line(x, top, bottom, "grid", zorder=0)
-        picture.text(x, bottom + 14, f"{i * step_of_axis:g}", "faint", ha="center", **small)
-    for i, yardstick in enumerate(yardsticks):
-        y, x = header_end - LINE * i, at(yardstick["rate"])
+        picture.text(x, bottom + 14, f"{i * step_of_axis:g}", "faint", ha="center", **SMALL)
+    for i, line in enumerate(yardsticks):
+        y, x = first - LINE * i, at(line["rate"])
+        name = f"{line['name']} {rate_text(line['rate'])}"
         picture.line(x, y - 10, bottom, "faint", linestyle=(0, (4, 3)), zorder=0)
-        picture.text(x - 4, y, f"{yardstick['name']} {rate_text(yardstick['rate'])}", "faint", ha="right", **small)
+        ends = x - 4 > width_of(name, "normal")
+        picture.text(x - 4 if ends else x + 4, y, name, "faint", ha="right" if ends else "left", **SMALL)
     for i, step in enumerate(steps):
-        y = top + ROW * i + (ROW - BAR) / 2
-        baseline = y + BAR - 2.5
-        picture.text(0, baseline, words_of(step["stage"]), weight=weight_of(step))
-        if step["rate"] is None:
-            continue
-        end, speedup = at(step["rate"]), step["over_parent"]
-        before = at(step["rate"] / speedup) if speedup else end
-        color = "shared" if step["shared"] else "own"
-        picture.bar(left, min(before, end), y, BAR, color, alpha=0.45, linewidth=0)
-        if end > before:
-            picture.bar(before, end, y, BAR, color, linewidth=0)
-        if end < before:
-            picture.lost(end, before, y + 0.5, BAR - 1)
-        picture.text(max(before, end) + 5, baseline,
-                     speedup_text(speedup) if speedup else f"{rate_text(step['rate'])} {climb['unit']}",
-                     "text" if step["shows_here"] else "faint", weight=weight_of(step), **small)
+        draw_step(picture, step, left, top + ROW * i + (ROW - BAR) / 2, at)
     return picture.figure
+
+
+def legend_of(steps):
+    kinds = {"shared": ("where it starts", any(step["start"] for step in steps)),
+             "own": ("gained by the change", any(step["over_parent"] for step in steps)),
+             "lost": ("lost by it", any((step["over_parent"] or 1) < 0.995 for step in steps)),
+             "library": ("the fastest library on the same mask, and the stage over it",
+                         any("library" in step for step in steps))}
+    return [(kind, words) for kind, (words, shown) in kinds.items() if shown]
+
+
+def draw_step(picture, step, left, y, at):
+    baseline = y + BAR - 2.5
+    picture.text(0, baseline, words_of(step["stage"]), weight=weight_of(step))
+    x, speedup, library = at(step["rate"]), step["over_parent"], step.get("library")
+    before = at(step["rate"] / speedup) if speedup else x
+    picture.bar(left, min(before, x), y, BAR, "shared" if step["start"] else "own", alpha=0.45 if speedup else 1, linewidth=0)
+    if x > before:
+        picture.bar(before, x, y, BAR, "own", linewidth=0)
+    if x < before:
+        picture.lost(x, before, y + 0.5, BAR - 1)
+    if library:
+        picture.line(at(library["rate"]), y - 2.5, y + BAR + 2.5, "text", linewidth=2)
+    shown = speedup or (library and library["over"])
+    picture.text(max(before, x, at(library["rate"]) if library else 0) + 5, baseline,
+                 speedup_text(shown) if shown else rate_text(step["rate"]),
+                 "text" if step["shows_here"] else "faint", weight=weight_of(step), **SMALL)
+
+
+def draw_ladder(ladder):
+    """Upright bars, one for each rung, in panels below each other: what a rung had from its parent, and what it gained. Below
+    stands what a part is called, and above its last rung how many times as fast as the fastest library that is."""
+    panels = ladder["ladder"]
+    height = LADDER_HEAD + PLOT_HEIGHT + LADDER_FOOT
+    top = TITLE_END + LINE
+    picture = Picture(top + height * len(panels))
+    picture.text(0, 16, ladder["title"], fontsize=14, weight="bold")
+    picture.text(0, 33, "A bar is a rung; its full colour is what its one change gained.", "faint", **SMALL)
+    picture.text(0, 33 + LINE, "Bold: the last rung of a part over the fastest library.", "faint", **SMALL)
+    columns = max(sum(len(group["steps"]) for group in panel["groups"]) for panel in panels)
+    for n, panel in enumerate(panels):
+        draw_columns(picture, panel, top + height * n, (WIDTH - LADDER_LEFT) / columns)
+    return picture.figure
+
+
+def draw_columns(picture, panel, start, pitch):
+    steps = [step for group in panel["groups"] for step in group["steps"]]
+    fastest = max(*(step["rate"] for step in steps), *(line["rate"] for line in panel["yardsticks"]))
+    base = start + LADDER_HEAD + PLOT_HEIGHT
+
+    def at(rate):
+        return base - PLOT_HEIGHT * rate / fastest
+
+    picture.text(0, start + 16, f"{panel['title']}: {panel['unit']}", weight="bold")
+    picture.text(width_of(f"{panel['title']}: {panel['unit']}", "bold") + 8, start + 16, panel["problem"], "faint", **SMALL)
+    step_of_axis = tick(fastest)
+    for i in range(int(fastest / step_of_axis) + 1):
+        y = at(i * step_of_axis)
+        picture.axes.plot([LADDER_LEFT, WIDTH], [y, y], color=COLOR["grid"], linewidth=1, zorder=0)
+        picture.text(LADDER_LEFT - 4, y + 3.5, f"{i * step_of_axis:g}", "faint", ha="right", **SMALL)
+    baseline = 0
+    for line in reversed(panel["yardsticks"]):
+        y = at(line["rate"])
+        baseline = max(y - 3, baseline + 11)
+        picture.axes.plot([LADDER_LEFT, WIDTH], [y, y], color=COLOR["faint"], linewidth=1, linestyle=(0, (4, 3)), zorder=0)
+        name = line["name"].replace("FlashAttention-", "FA")
+        picture.text(LADDER_LEFT + 4, baseline, f"{name} {rate_text(line['rate'])}", "faint", zorder=5, **SMALL)
+    x = LADDER_LEFT
+    for color, group in zip(cycle(("shared", "own", "green")), panel["groups"]):
+        first = x
+        for step in group["steps"]:
+            now, before = at(step["rate"]), at(step["rate"] / (step["over_parent"] or 1))
+            style = {"linewidth": 0, "zorder": 2}
+            picture.bar(x + 1.5, x + pitch - 1.5, max(now, before), base - max(now, before), color, alpha=0.45, **style)
+            if now < before:
+                picture.bar(x + 1.5, x + pitch - 1.5, now, before - now, color, **style)
+            picture.text(x + pitch / 2, base + 12, step["stage"][:2], "faint", ha="center", **SMALL)
+            x += pitch
+        picture.axes.plot([first + 1.5, x - 1.5], [base + 17, base + 17], color=COLOR[color], linewidth=2)
+        picture.text(first + 1.5, base + 29, group["part"], **SMALL)
+        if group["over"]:
+            highest = max(step["rate"] for step in group["steps"][-2:])  # the words are as wide as two bars
+            picture.text(x - 1, at(highest) - 4, f"{group['over']:.2f}x", ha="right", weight="bold", zorder=6, **SMALL)
 
 
 def groups_of(points):
@@ -218,7 +298,6 @@ def groups_of(points):
 def draw_roofline(roof):
     """Operations per second against operations per byte of HBM, both logarithmic, under the two ceilings."""
     picture = Picture(ROOF_HEIGHT)
-    small = {"fontsize": 9.5}
     left, right, top, bottom = 34, WIDTH - 8, 50, ROOF_HEIGHT - 34
     low_x, high_x = 1, 4 * max(point["intensity"] for point in roof["points"])
     low_y = 10 ** math.floor(math.log10(min(p["tflops"] for p in roof["points"])))
@@ -231,22 +310,22 @@ def draw_roofline(roof):
         return bottom - (bottom - top) * math.log10(tflops / low_y) / math.log10(high_y / low_y)
 
     picture.text(0, 16, roof["title"], fontsize=14, weight="bold")
-    picture.text(0, 33, "TFLOP/s against operations per byte of HBM", "faint", **small)
+    picture.text(0, 33, "TFLOP/s against operations per byte of HBM", "faint", **SMALL)
     for power in range(math.floor(math.log10(high_x / low_x)) + 1):
         picture.line(at_x(low_x * 10**power), top, bottom, "grid", zorder=0)
-        picture.text(at_x(low_x * 10**power), bottom + 14, f"{low_x * 10**power:g}", "faint", ha="center", **small)
+        picture.text(at_x(low_x * 10**power), bottom + 14, f"{low_x * 10**power:g}", "faint", ha="center", **SMALL)
     for power in range(round(math.log10(high_y / low_y)) + 1):
         y = at_y(low_y * 10**power)
         picture.axes.plot([left, right], [y, y], color=COLOR["grid"], linewidth=1, zorder=0)
-        picture.text(left - 5, y + 3.5, f"{low_y * 10**power:g}", "faint", ha="right", **small)
+        picture.text(left - 5, y + 3.5, f"{low_y * 10**power:g}", "faint", ha="right", **SMALL)
     ridge = roof["tflops"] * 1000 / roof["gbs"]
     start = max(low_x, low_y * 1000 / roof["gbs"])
     picture.axes.plot([at_x(start), at_x(ridge), right],
                       [at_y(roof["gbs"] * start / 1000), at_y(roof["tflops"]), at_y(roof["tflops"])],
                       color=COLOR["text"], linewidth=1.5)
-    picture.text(right, at_y(roof["tflops"]) - 5, f"a GEMM: {roof['tflops']:.0f} TFLOP/s", "faint", ha="right", **small)
+    picture.text(right, at_y(roof["tflops"]) - 5, f"a GEMM: {roof['tflops']:.0f} TFLOP/s", "faint", ha="right", **SMALL)
     picture.text(at_x(ridge) - 46, at_y(roof["tflops"]) + 22, f"a copy: {roof['gbs']:.0f} GB/s", "faint", ha="right",
-                 **small)
+                 **SMALL)
     problems = list(dict.fromkeys(point["problem"] for point in roof["points"]))
     room = {}  # below what each column of labels may go on, from the slowest upwards
     for group in sorted(groups_of(roof["points"]), key=lambda group: group[0]["tflops"]):
@@ -260,8 +339,11 @@ def draw_roofline(roof):
     for number, problem in enumerate(problems):
         x = left + 14 + 90 * number
         picture.axes.plot([x], [ROOF_HEIGHT - 7], "o", color=COLOR[("shared", "own")[min(number, 1)]], markersize=6)
-        picture.text(x + 8, ROOF_HEIGHT - 3.5, problem, "faint", **small)
+        picture.text(x + 8, ROOF_HEIGHT - 3.5, problem, "faint", **SMALL)
     return picture.figure
+
+
+DRAW = {"steps": draw_progress, "ladder": draw_ladder, "panels": draw_chart, "points": draw_roofline}
 
 
 def main():
@@ -271,8 +353,7 @@ def main():
             continue
         line = line.rstrip(",")
         picture = json.loads(line)
-        draw = draw_climb if "steps" in picture else draw_chart if "panels" in picture else draw_roofline
-        figure = draw(picture)
+        figure = next(draw for field, draw in DRAW.items() if field in picture)(picture)
         svg = io.StringIO()
         figure.savefig(svg, transparent=True,
                        metadata={"Date": None, "Creator": None, "Title": picture["title"], "Description": line})

@@ -99,18 +99,10 @@ def linked(page, stage):
 @block("part")
 def part(sources, page, _):
     """What each change of a part gained over its parent, where it should show."""
-    return part_block(sources, page, page.part) if page.part is not None else None
-
-
-@block("algorithm")
-def algorithm(sources, page, _):
-    """The same of the seven stages that derive the algorithm, on a page of the whole ladder."""
-    return None if page.stage else part_block(sources, page, 0)
-
-
-def part_block(sources, page, number):
-    own = sources.of_part(number)
-    gained, made_in = speedups(sources, sources.recording_of(number), own)
+    if page.part is None:
+        return None
+    own = sources.of_part(page.part)
+    gained, made_in = speedups(sources, sources.recording_of(page.part), own)
     rows = [[linked(page, stage), stage.change,
              sources.changed_lines(stage), gained[stage.number]] for stage in own]
     shown = table(["stage", "the one change", ">lines", ">over its parent"], rows)

@@ -39,7 +39,7 @@ SHOWS_HOW = "add_a_stage.md"  # its blocks are an example
 
 def pages(sources):
     """Every page that may have blocks or spans."""
-    yield from (Page(name) for name in ("README.md", "stages/README.md", "tests/README.md"))
+    yield from (Page(name) for name in ("README.md", "docs/site/front.md", "stages/README.md", "tests/README.md"))
     yield from (Page(str(path.relative_to(ROOT))) for pattern in ("docs/*.md", "docs/course/**/*.md", "notebooks/*.ipynb")
                 for path in sorted(ROOT.glob(pattern)) if path.name != SHOWS_HOW)
     yield from (Page(f"stages/{path.name}", part=part) for part, path in part_pages().items())

@@ -18,7 +18,8 @@ from pathlib import Path
 try:
     from check_links import check_links
     from ladder import Ladder
-    from pages import REFERENCE, ROOT, Failure, Pages, Section, read
+    from navigation import PLACE, groups_of, menu
+    from pages import FRONT, REFERENCE, ROOT, Failure, Pages, Section, read
     from search import search_index
     from slides import Slides
 except ModuleNotFoundError as missing:
@@ -30,13 +31,6 @@ SITE = ROOT / "docs/site"
 AWESOME = Path("/usr/share/doxygen-awesome-css")
 KATEX = Path("/usr/share/javascript/katex")
 MARKER = ".flash-ladder-site"  # tells a site, which may be replaced, from a folder of somebody's own
-
-# The way that a reader climbs. Other pages come after these, in a group of their own.
-ORDER = ["README.md", "docs/one_mma.md", "stages/README.md", "docs/glossary.md", "docs/one_descriptor.md",
-         "docs/flash_attention_1_and_2.md", "docs/worked_example.md", "docs/results.md", "docs/benchmark.md",
-         "docs/standard_attention.md", "docs/claimed_and_measured.md", "docs/send_a_recording.md", "notebooks/README.md",
-         "docs/course/README.md", "docs/troubleshooting.md", "docs/how_it_runs.md", "docs/add_a_stage.md",
-         "CONTRIBUTING.md", "CHANGELOG.md"]
 
 HEAD = """<link rel="stylesheet" href="$relpath^katex/katex.min.css">
 <script defer src="$relpath^katex/katex.min.js"></script>
@@ -53,11 +47,6 @@ SEARCH = """<div id="search-place"><input id="site-search" type="search" placeho
 aria-label="Search the site" aria-controls="site-results" aria-expanded="false"
 data-index="$relpath^search_index.js"></div>
 """
-
-
-def xml_text(text):
-    """For an attribute in double quotes: Doxygen's XML knows no numbered entities."""
-    return html.escape(text).replace("&#x27;", "'")
 
 
 def say(words):
@@ -80,11 +69,11 @@ def write_pages(pages, work):
     """One Markdown file per page. Headings are Doxygen's, which lists and searches them; what is between is HTML. Only
     those of the first page are not: Doxygen would put them into its tree, among the pages."""
     for page in pages:
-        label = "mainpage" if page.path == "README.md" else page.label
+        label = "mainpage" if page.path == FRONT else page.label
         lines = [f"# {for_doxygen(page.title)} {{#{label}}}", ""]
         sections = page.sections
         if label == "mainpage":
-            sections = [Section(0, body="".join(map(as_html, sections)))]
+            sections = [Section(0, body=f'<div class="front">{"".join(map(as_html, sections))}</div>\n')]
         elif sum(section.level == 2 for section in sections) > 1:
             lines += ["@tableofcontents", ""]
         for number, section in enumerate(sections):
@@ -97,42 +86,13 @@ def write_pages(pages, work):
         (work / "pages" / f"{page.label}.md").write_text("\n".join(lines), encoding="utf-8")
 
 
-def layout(pages, ladder):
-    """The tree of pages, as Doxygen's layout file."""
-    def tab(page, below=()):
-        kind = "usergroup" if below else "user"
-        title = re.split("[:,]", page.title)[0]
-        return f'<tab type="{kind}" url="{page.file}" title="{xml_text(title)}">{"".join(below)}</tab>\n'
-
-    labs = [tab(page) for page in pages if re.match(r"docs/course/labs/\d", page.path)]
-    below = {"stages/README.md": [tab(part.page, [tab(stage.page) for stage in part.stages])
-                                  for part in ladder.parts.values()],
-             "notebooks/README.md": [tab(page) for page in pages if page.path.endswith(".ipynb")],
-             "docs/course/README.md": [tab(pages[f"docs/course/{guide}.md"])
-                                       for guide in ("students", "instructors", "plan", "slides/README")]
-                                      + [tab(pages["docs/course/labs/README.md"], labs)]
-                                      + [tab(pages[f"docs/course/{guide}.md"]) for guide in ("policies", "gpu")]
-                                      + [tab(page) for page in pages if page.path.startswith("docs/course/quiz/")]}
-    shown = {*ORDER, *ladder.by_path, *ladder.parts, *(page.path for page in pages if page.path.endswith(".ipynb")
-                                                       or page.path.startswith("docs/course/"))}
-    others = [tab(page) for page in pages if page.path not in shown]
-    tabs = [tab(pages[path], below.get(path, ())) for path in ORDER[1:]]
-    reference = "".join(f'<tab type="{kind}" visible="yes" title=""/>'
-                        for kind in ("filelist", "namespacelist", "classlist", "globals"))
-    return ('<doxygenlayout version="1.0"><navindex>\n<tab type="mainpage" visible="yes" title="Start"/>\n'
-            + "".join(tabs) + f'<tab type="usergroup" url="files.html" title="Reference">{reference}</tab>\n'
-            + (f'<tab type="usergroup" url="[none]" title="More">{"".join(others)}</tab>\n' if others else "")
-            + "</navindex></doxygenlayout>\n")
-
-
 def run_doxygen(work):
     """Doxygen's warnings, one per line. The site is in work/html."""
     style = [SITE / "site.css"]
     if AWESOME.is_dir():
-        style = [AWESOME / "doxygen-awesome.css", AWESOME / "doxygen-awesome-sidebar-only.css", *style]
+        style = [AWESOME / "doxygen-awesome.css", *style]
     settings = {"INPUT": [work / "pages", *REFERENCE], "EXAMPLE_PATH": [work / "parts"],
-                "STRIP_FROM_PATH": [ROOT, work], "OUTPUT_DIRECTORY": [work], "LAYOUT_FILE": [work / "layout.xml"],
-                "HTML_HEADER": [work / "header.html"], "HTML_EXTRA_STYLESHEET": style,
+                "STRIP_FROM_PATH": [ROOT, work], "OUTPUT_DIRECTORY": [work], "HTML_HEADER": [work / "header.html"], "HTML_EXTRA_STYLESHEET": style,
                 "WARN_LOGFILE": [work / "warnings"], "GENERATE_TAGFILE": [work / "tags"]}
     config = work / "Doxyfile"
     config.write_text("@INCLUDE = docs/Doxyfile\n", encoding="utf-8")
@@ -141,7 +101,7 @@ def run_doxygen(work):
     subprocess.run(["doxygen", "-w", "html", work / "header.html", work / "footer.html", work / "style.css", config],
                    **quiet)
     header = (work / "header.html").read_text(encoding="utf-8")
-    for place, ours in (("</head>", HEAD), ("<!-- end header part -->", SEARCH)):
+    for place, ours in (("</head>", HEAD), ("<!-- end header part -->", SEARCH + PLACE + "\n")):
         if place not in header:
             raise Failure(f"Doxygen's header has no {place}")
         header = header.replace(place, ours + place)
@@ -180,13 +140,13 @@ def build(lab, work):
         else:
             pages.add_markdown(page, read(page.path), ladder.prepare)
         page.title = page.title or page.path
+    pages["README.md"].title = "About the project"  # its heading is that of the front page
     slides = Slides(pages, ladder)
     for deck, name in pages.decks.items():
         pages.files[name] = slides.page(deck).encode()
     for folder in ("pages", "parts"):
         (work / folder).mkdir()
     write_pages(pages, work)
-    (work / "layout.xml").write_text(layout(pages, ladder), encoding="utf-8")
     problems = pages.problems + run_doxygen(work)
     if (work / "tags").is_file():
         pages.files["search_index.js"] = search_index(pages, ladder.order, work / "tags").encode()
@@ -199,8 +159,10 @@ def build(lab, work):
     for name, content in pages.files.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_bytes(content)
+    groups = groups_of(pages, ladder, site)
     for page in site.glob("*.html"):
-        page.write_text(without_empty_sections(page.read_text(encoding="utf-8")), encoding="utf-8")
+        text = without_empty_sections(page.read_text(encoding="utf-8"))
+        page.write_text(text.replace(PLACE, menu(groups, page.name), 1), encoding="utf-8")
     (site / MARKER).touch()
     return problems + check_links(site)
 

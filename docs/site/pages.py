@@ -11,6 +11,7 @@ from pathlib import Path
 from markup import Markdown, highlight, plain, slug
 
 ROOT = Path(__file__).resolve().parents[2]
+FRONT = "docs/site/front.md"  # the first page of the site
 REFERENCE = ("course", "harness", "reference", "simt", "stages")  # folders whose headers Doxygen reads
 LEFT_OUT = set(re.search(r"^EXCLUDE +=(.*)", (ROOT / "docs/Doxyfile").read_text(), re.M)[1].split())  # but not these
 
@@ -41,8 +42,10 @@ def is_deck(path):
 
 
 def label_of(path):
-    """The name of a page's file: index, stages, stages_05_causal_skip, docs_glossary."""
-    return re.sub(r"[^\w]+", "_", re.sub(r"/?README\.md$|\.\w+$", "", path)) or "index"
+    """The name of a page's file: index, about, stages, stages_05_causal_skip, docs_glossary."""
+    if path == FRONT:
+        return "index"
+    return re.sub(r"[^\w]+", "_", re.sub(r"/?README\.md$|\.\w+$", "", path)) or "about"
 
 
 @dataclass

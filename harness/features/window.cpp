@@ -65,6 +65,16 @@ std::vector<Case> narrower_windows(const Case& c) {
     return cases;
 }
 
+/// Rows whose first key tile, of those that their neighbours need, hides all keys from them, and whose scores
+/// may all be far below 0: what they start from must not be a maximum of 0.
+std::vector<Case> window_corners(const Stage& stage, int d, const Tiling& t) {
+    Case c{.shape = {1, 1, 1, 2 * t.Br, 2 * t.Br + t.Bc / 2 + 6, d},
+           .pass = stage.pass,
+           .input = "huge_constant"};
+    c.features.window = {0, 0};
+    return {c};
+}
+
 }  // namespace
 
 FeatureInfo window_feature() {
@@ -103,6 +113,7 @@ FeatureInfo window_feature() {
         c.features.window.left = distances / 2;
     };
     info.put_small = [](Case& c) { c.features.window = {99, 0}; };
+    info.corners = window_corners;
     info.simpler = narrower_windows;
     return info;
 }

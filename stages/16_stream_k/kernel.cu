@@ -224,8 +224,9 @@ __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, con
 struct Shares {
     int Tr, Tc, tiles, blocks, rest, least, more;
 
-    /// Even blocks are as many for one query tile as for another. Sharing keeps all resident blocks busy, for
-    /// one more part to merge wherever a share spans two query tiles.
+    /// Even blocks are equally many for each query tile. Shares keep all resident blocks busy, for one more
+    /// part to merge where a share spans two query tiles. They pay from 16 key tiles each on if more than an
+    /// eighth of the blocks would idle without them, and from 256 on if fewer would.
     Shares(const Shape& s, int sm_count) : Tr(ceil_div(PackedRow::count(s), Br)), Tc(ceil_div(s.Nk, Bc)) {
         tiles = s.B * s.Hkv * Tr;
         const int resident = (tiles <= sm_count || s.d > 128 ? 1 : 3) * sm_count;
@@ -233,7 +234,7 @@ struct Shares {
         const int worth_sharing = 8 * even_blocks < 7 * resident ? 16 : 256;  // key tiles of a share
         blocks = tiles * Tc / worth_sharing >= resident ? resident : even_blocks;
         rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;  // too few to share
-        least = rest * Tc / blocks, more = rest * Tc % blocks;
+        least = rest * Tc / blocks, more = rest * Tc % blocks;  // a share's key tiles; shares with one more
     }
     /// The first key tile of a block's share: rest Tc block / blocks. Key tile j of query tile r is r Tc + j.
     __device__ int begin(int block) const { return least * block + more * block / blocks; }
@@ -255,9 +256,9 @@ struct Parts {
     __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
         m_l = O + 2 * shares.blocks * Br * p.d;
         counter = reinterpret_cast<unsigned*>(m_l + 4 * shares.blocks * Br) + r;
-        const std::int64_t t = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
-        block = ((t + 1) * shares.blocks - 1) / all;
-        splits = ((t + shares.Tc) * shares.blocks - 1) / all - block + 1;
+        const std::int64_t first = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
+        block = ((first + 1) * shares.blocks - 1) / all;
+        splits = ((first + shares.Tc) * shares.blocks - 1) / all - block + 1;
     }
 };
 

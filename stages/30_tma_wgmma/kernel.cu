@@ -198,6 +198,11 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
     }
 }
 
+/// A block computes a query tile. Thread 0 copies, and all warpgroups multiply.
+/// - Producer: copies Q, then K and V of each key tile into the next slots of two rings.
+/// - Consumers, a warpgroup for 64 rows: S = Q K^T, softmax, O += P V for each key tile; then write O and L.
+/// A slot's life: the producer waits for `empty` and starts the copy; `full` completes when all bytes have
+/// arrived; each consumer multiplies, and arrives at `empty` when the product has read the slot.
 template <class T, int d, bool causal>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
     attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
@@ -266,7 +271,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         score<T, d>(shared.Q[g], shared.K[j % depth], S);
     };
     mbarrier_try_wait(&shared.Q_full, 0);
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
     for (int j = 0; j < Tc; ++j) {
         copy(shared.K, maps.K, j + depth - 1, shared.K_full, shared.K_empty);
         start_scores(j);

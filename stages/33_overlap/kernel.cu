@@ -203,6 +203,13 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
     }
 }
 
+/// A block computes a query tile. Warp specialization: one thread copies, warpgroups multiply.
+/// - Producer: copies Q, then K and V of each key tile into the next slots of two rings.
+/// - Consumers, a warpgroup for 64 rows: start S = Q K^T of key tile j, then O += P V of tile j - 1, which
+///   runs during the softmax of tile j; at the end write O and L.
+/// - Turns: barrier 1 + g lets warpgroup g start products; meanwhile the others take exponentials.
+/// A slot's life: the producer waits for `empty` and starts the copy; `full` completes when all bytes have
+/// arrived; each consumer multiplies, and arrives at `empty` when the product has read the slot.
 template <class T, int d, bool causal>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
     attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
@@ -241,7 +248,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         for (int g = 0; g < groups; ++g) {
             bulk_load(shared.Q[g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full);
         }
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
         for (int j = 0; j < Tc; ++j) {
             copy(shared.K, maps.K, j, shared.K_full, shared.K_empty);
             copy(shared.V, maps.V, j, shared.V_full, shared.V_empty);
@@ -290,7 +297,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
     release(0, shared.K_empty);
     softmax(0);
     convert<T>(S, P);
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
     for (int j = 1; j < Tc; ++j) {
         wait_turn();
         start_scores(j);

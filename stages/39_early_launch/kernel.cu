@@ -86,9 +86,9 @@ struct Parts {
 
     __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
         m_l = O + std::int64_t{2} * shares.blocks * shares.Br * p.d;
-        const std::int64_t t = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
-        block = ((t + 1) * shares.blocks - 1) / all;
-        splits = ((t + shares.Tc) * shares.blocks - 1) / all - block + 1;
+        const std::int64_t first = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
+        block = ((first + 1) * shares.blocks - 1) / all;
+        splits = ((first + shares.Tc) * shares.blocks - 1) / all - block + 1;
     }
     /// Row k of part s, counted through all parts
     __device__ int row(const Shares& shares, int s, int k) const {
@@ -258,6 +258,13 @@ __device__ void write_part(const Problem& p, const Parts& parts, int part_row, i
     }
 }
 
+/// A block computes parts of query tiles. Warp specialization: one thread copies, warpgroups multiply.
+/// - Producer: copies K and V of each key tile of the block's share. Consumers copy Q.
+/// - Consumers, a warpgroup for 64 rows: start S = Q K^T of key tile j, then O += P V of tile j - 1, which
+///   runs during the softmax of tile j; at the end write O and L, or a part for merge().
+/// - Turns: barrier 1 + g lets warpgroup g start products; meanwhile the others take exponentials.
+/// A slot's life: the producer waits for `empty` and starts the copy; `full` completes when all bytes have
+/// arrived; a consumer that sees the tile multiplies, then arrives at `empty`; for others the producer does.
 template <class T, int d>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
     attention(const Problem p, const __grid_constant__ Maps maps, const Shares shares) {
@@ -309,7 +316,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                 }
             };
             k -= first;
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int j = first; j < Tc; ++j) {
                 copy(shared.K, maps.K, j, shared.K_full, shared.K_empty);
                 copy(shared.V, maps.V, j, shared.V_full, shared.V_empty);
@@ -363,7 +370,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             release(first, shared.K_empty);
             softmax(first);
             convert<T>(S, P);
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
             for (int j = first + 1; j < Tc; ++j) {
                 wait_turn();
                 start_scores(j);

@@ -169,7 +169,7 @@ __device__ void add_to_dQ(Shared<T, d>& shared, float* sums, int first_column) {
     constexpr int bands = Tile<d>::Br / 32;
     const int end = first_column + d / Tile<d>::parts;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp % bands * 32;
-#pragma unroll 1
+#pragma unroll 1  // one tile of dQ in registers at a time
     for (int column = first_column + warp / bands * 32; column < end; column += Tile<d>::warps / bands * 32) {
         float dQ[2][4][4] = {};
 #pragma unroll

@@ -13,14 +13,14 @@ constexpr int row_threads = 256;  // of a kernel that goes by rows
 /// The constants that depend on d.
 template <int d>
 struct Tile {
-    static constexpr int slices = 256 / d;  // of 16 keys: what a warp owns
+    static constexpr int slices = 256 / d;  // of 16 keys, which a warp owns: its sums take 128 registers
     static constexpr int warps = d <= 64 ? 4 : 8;
     static constexpr int threads = 32 * warps;
     static constexpr int resident = 8 / warps;  // blocks on a multiprocessor: a thread may hold 255 registers
     static constexpr int pairs = warps / 2;     // warp n and warp n + pairs have the same keys
     static constexpr int Br = 64;               // query rows
     static constexpr int Bc = 16 * slices * pairs;  // keys
-    static constexpr int step = d <= 64 ? 32 : 64;  // query rows that a warp multiplies with at a time
+    static constexpr int step = d <= 64 ? 32 : 64;  // query rows at a time: at most 64 registers of S^T
 };
 
 template <class T, int d>
@@ -174,7 +174,7 @@ template <class T, int d, int Bc = Tile<d>::Bc>
 __device__ void add_to_dQ(Shared<T, d>& shared, float4* sums) {
     constexpr int bands = Tile<d>::Br / 32;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp % bands * 32;
-#pragma unroll 1
+#pragma unroll 1  // one tile of dQ in registers at a time
     for (int column = warp / bands * 32; column < d; column += Tile<d>::warps / bands * 32) {
         float dQ[2][4][4] = {};
 #pragma unroll
@@ -330,16 +330,17 @@ __global__ void __launch_bounds__(row_threads) convert(const Problem p) {
     const int h = blockIdx.y, b = blockIdx.z, row = first_row + g;
     if (first_row >= p.Nq) return;
     const float4* sum = Workspace<d>(p, b, h).fragment(first_row, column) + 4 * g;
-    std::uint32_t u[4], l[4];  // of rows g and g + 8
+    std::uint32_t upper[4], lower[4];  // of rows g and g + 8
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
         const float4 x = load(sum + t);
-        u[t] = pack<T>(x.x * p.scale, x.y * p.scale);
-        l[t] = pack<T>(x.z * p.scale, x.w * p.scale);
+        upper[t] = pack<T>(x.x * p.scale, x.y * p.scale);
+        lower[t] = pack<T>(x.z * p.scale, x.w * p.scale);
     }
     T* dQ = matrix<T>(p.dQ, b, h) + row * p.dQ.row + column;
-    if (row < p.Nq) store(reinterpret_cast<uint4*>(dQ), {u[0], u[1], u[2], u[3]});
-    if (row + 8 < p.Nq) store(reinterpret_cast<uint4*>(dQ + 8 * p.dQ.row), {l[0], l[1], l[2], l[3]});
+    if (row < p.Nq) store(reinterpret_cast<uint4*>(dQ), {upper[0], upper[1], upper[2], upper[3]});
+    if (row + 8 < p.Nq)
+        store(reinterpret_cast<uint4*>(dQ + 8 * p.dQ.row), {lower[0], lower[1], lower[2], lower[3]});
 }
 
 std::size_t workspace_bytes(const Shape& s, int) {

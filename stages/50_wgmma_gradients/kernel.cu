@@ -135,15 +135,16 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
     wgmma_commit();
 }
 
-/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
-/// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
+/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 half on, into P^T = exp(scale S^T - L),
+/// 0 where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
 template <class T, int Br>
-__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int m,
+__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int half,
                              const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
-    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, end = 32 * m + 32;
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4,
+              end = 32 * half + 32;
     const float scale = p.scale * log2_e;
 #pragma unroll
-    for (int c = 32 * m; c < end; ++c) {
+    for (int c = 32 * half; c < end; ++c) {
         S[c] = S[c] * scale - (c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y);
     }
     if (masked) {
@@ -154,12 +155,12 @@ __device__ void exponentiate(const Problem& p, int first_key, int first_row, boo
             begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - first_row - 2 * t : 0;
         }
 #pragma unroll
-        for (int c = 32 * m; c < end; ++c) {
+        for (int c = 32 * half; c < end; ++c) {
             if (column_of(c) < begin[row_of(c)]) S[c] = -inf;
         }
     }
 #pragma unroll
-    for (int c = 32 * m; c < end; c += 2) {
+    for (int c = 32 * half; c < end; c += 2) {
         S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
         P[c / 2] = pack<T>(S[c], S[c + 1]);
     }
@@ -191,6 +192,13 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
+/// A block computes dK and dV of a key tile, and adds to dQ of each query tile that sees it.
+/// - Producer: copies K and V, then Q, dO, L and D of each query tile into the next slots of a ring.
+/// - Consumers, a warpgroup for 64 keys: P^T from S^T = K Q^T, dS^T from dP^T = V dO^T, both in registers;
+///   dV += P^T dO and dK += dS^T Q. Both write dS to shared memory (dS_full), and each multiplies its half of
+///   dQ = dS K, which its warps add to the sums by bulk copies.
+/// A slot's life: the producer waits for `empty` and starts the copies; `full` completes when all bytes have
+/// arrived; consumers multiply, and all their threads arrive at `empty` after the last product that reads it.
 template <class T, int d>
 __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const __grid_constant__ Maps maps) {
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
@@ -218,7 +226,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
             bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
         }
         int i = first, h = h_kv * heads;
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
             if (++i == Tr) i = first, ++h;
@@ -232,7 +240,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
     float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
     mbarrier_try_wait(&shared.keys_full, 0);
     int i = first, h = h_kv * heads;
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
     for (int k = 0; k < total; ++k) {
         const int slot = uniform(k) % depth;
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
@@ -245,11 +253,11 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
         wgmma_wait<1>(S);
 #pragma unroll
-        for (int m = 0; m < Br / 64; ++m) {  // 64 queries at a time
+        for (int half = 0; half < Br / 64; ++half) {  // 64 queries at a time
             float2 L[8];
 #pragma unroll
-            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
-            exponentiate<T, Br>(p, first_key, i * Br, masked, m, L, S, P);  // S is P^T, too
+            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * half + 8 * c + 2 * t]);
+            exponentiate<T, Br>(p, first_key, i * Br, masked, half, L, S, P);  // S is P^T, too
         }
         wgmma_wait<0>(dP);
 #pragma unroll

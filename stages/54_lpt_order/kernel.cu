@@ -153,15 +153,16 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
     wgmma_commit();
 }
 
-/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
-/// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
+/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 half on, into P^T = exp(scale S^T - L),
+/// 0 where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
 template <class T, int Br>
-__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int m,
+__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int half,
                              const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
-    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, end = 32 * m + 32;
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4,
+              end = 32 * half + 32;
     const float scale = p.scale * log2_e;
 #pragma unroll
-    for (int c = 32 * m; c < end; ++c) {
+    for (int c = 32 * half; c < end; ++c) {
         S[c] = S[c] * scale - (c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y);
     }
     if (masked) {
@@ -172,12 +173,12 @@ __device__ void exponentiate(const Problem& p, int first_key, int first_row, boo
             begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - first_row - 2 * t : 0;
         }
 #pragma unroll
-        for (int c = 32 * m; c < end; ++c) {
+        for (int c = 32 * half; c < end; ++c) {
             if (column_of(c) < begin[row_of(c)]) S[c] = -inf;
         }
     }
 #pragma unroll
-    for (int c = 32 * m; c < end; c += 2) {
+    for (int c = 32 * half; c < end; c += 2) {
         S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
         P[c / 2] = pack<T>(S[c], S[c + 1]);
     }
@@ -214,7 +215,7 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
 template <class T, int d>
 __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i, int first, int total) {
     const bool sends = threadIdx.x % 32 == 0;
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
     for (int k = 0; k < total; ++k) {
 #pragma unroll
         for (int g = 0; g < groups; ++g) {
@@ -233,6 +234,14 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
     }
 }
 
+/// A block computes dK and dV of a key tile, and adds to dQ of each query tile that sees it.
+/// - Producer: copies K and V, then Q, dO, L and D of each query tile into the next slots of a ring.
+/// - Consumers, a warpgroup for 64 keys: P^T from S^T = K Q^T, dS^T from dP^T = V dO^T, both in registers;
+///   dV += P^T dO and dK += dS^T Q. Both write dS to shared memory (dS_full), and each multiplies its half of
+///   dQ = dS K, which it writes to shared memory (dQ_full).
+/// - Sender, a warp: adds that to the sums by a bulk copy, after which it may be overwritten (dQ_empty).
+/// A slot's life: the producer waits for `empty` and starts the copies; `full` completes when all bytes have
+/// arrived; consumers multiply, and all their threads arrive at `empty` after the last product that reads it.
 template <class T, int d>
 __global__ void __launch_bounds__(threads, 1)
     gradients(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
@@ -263,7 +272,7 @@ __global__ void __launch_bounds__(threads, 1)
             bulk_load(shared.V[g], &maps.V, j * Bc + 64 * g, h_kv, b, &shared.keys_full);
         }
         int i = first, h = h_kv * heads;
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
             if (++i == Tr) i = first, ++h;
@@ -277,7 +286,7 @@ __global__ void __launch_bounds__(threads, 1)
     float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
     mbarrier_try_wait(&shared.keys_full, 0);
     int i = first, h = h_kv * heads;
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
     for (int k = 0; k < total; ++k) {
         const int slot = uniform(k) % depth;
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
@@ -289,17 +298,17 @@ __global__ void __launch_bounds__(threads, 1)
         const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
         note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
 #pragma unroll
-        for (int m = 0; m < Br / 64; ++m) {  // 64 queries at a time
+        for (int half = 0; half < Br / 64; ++half) {  // 64 queries at a time
             float2 L[8];
 #pragma unroll
-            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
-            if (m == 0) wgmma_wait<1>(S);
-            exponentiate<T, Br>(p, first_key, i * Br, masked, m, L, S, P);  // S is P^T, too
+            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * half + 8 * c + 2 * t]);
+            if (half == 0) wgmma_wait<1>(S);
+            exponentiate<T, Br>(p, first_key, i * Br, masked, half, L, S, P);  // S is P^T, too
             wgmma_fence();
-            add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
-            if (m == 0) wgmma_wait<1>(dP);
+            add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * half);
+            if (half == 0) wgmma_wait<1>(dP);
 #pragma unroll
-            for (int c = 32 * m; c < 32 * m + 32; c += 4) {
+            for (int c = 32 * half; c < 32 * half + 32; c += 4) {
                 const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
                 dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));
                 dS[c / 2 + 1] = pack<T>(S[c + 2] * (dP[c + 2] - D.x), S[c + 3] * (dP[c + 3] - D.y));

@@ -136,15 +136,16 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
     wgmma_commit();
 }
 
-/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
-/// where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
+/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 half on, into P^T = exp(scale S^T - L),
+/// 0 where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
 template <class T, int Br>
-__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int m,
+__device__ void exponentiate(const Problem& p, int first_key, int first_row, bool masked, int half,
                              const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
-    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, end = 32 * m + 32;
+    const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4,
+              end = 32 * half + 32;
     const float scale = p.scale * log2_e;
 #pragma unroll
-    for (int c = 32 * m; c < end; ++c) {
+    for (int c = 32 * half; c < end; ++c) {
         S[c] = S[c] * scale - (c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y);
     }
     if (masked) {
@@ -155,12 +156,12 @@ __device__ void exponentiate(const Problem& p, int first_key, int first_row, boo
             begin[r] = key >= p.Nk ? Br : p.causal ? key - (p.Nk - p.Nq) - first_row - 2 * t : 0;
         }
 #pragma unroll
-        for (int c = 32 * m; c < end; ++c) {
+        for (int c = 32 * half; c < end; ++c) {
             if (column_of(c) < begin[row_of(c)]) S[c] = -inf;
         }
     }
 #pragma unroll
-    for (int c = 32 * m; c < end; c += 2) {
+    for (int c = 32 * half; c < end; c += 2) {
         S[c] = fast_exp2(S[c]), S[c + 1] = fast_exp2(S[c + 1]);
         P[c / 2] = pack<T>(S[c], S[c + 1]);
     }
@@ -192,7 +193,13 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// Gradients of a key tile. Warpgroup 0 has dV and computes P, warpgroup 1 has dK and computes dS.
+/// A block computes dK and dV of a key tile, and adds to dQ of each query tile that sees it.
+/// - Producer: copies K and V, then Q, dO, L and D of each query tile into the next slots of a ring.
+/// - Warpgroup 0 accumulates dV: P^T from S^T = K Q^T, which it hands over (P_full), and dV += P^T dO.
+/// - Warpgroup 1 accumulates dK: dS^T from dP^T = V dO^T and P^T, for both (dS_full), and dK += dS^T Q.
+/// - Each multiplies half of the columns of dQ = dS K, and adds them to the sums from its registers.
+/// A slot's life: the producer waits for `empty` and starts the copies; `full` completes when all bytes have
+/// arrived; consumers multiply, and all their threads arrive at `empty` after the last product that reads it.
 template <class T, int d>
 __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const __grid_constant__ Maps maps) {
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
@@ -218,7 +225,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
         bulk_load(shared.K, &maps.K, j * Bc, h_kv, b, &shared.keys_full);
         bulk_load(shared.V, &maps.V, j * Bc, h_kv, b, &shared.keys_full);
         int i = first, h = h_kv * heads;
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
             if (++i == Tr) i = first, ++h;
@@ -249,7 +256,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
     };
     mbarrier_try_wait(&shared.keys_full, 0);
     if (G == 0) {
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
         for (int k = 0; k < total; ++k) {
             const int slot = uniform(k) % depth;
             float S[Br / 2];  // transposed: (64 keys, 64 queries)
@@ -276,7 +283,7 @@ __global__ void __launch_bounds__(threads, 1) gradients(const Problem p, const _
             add_to_dQ(P, slot);
         }
     } else {
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
         for (int k = 0; k < total; ++k) {
             const int slot = uniform(k) % depth;
             float dP[Br / 2];  // transposed: (64 keys, 64 queries)

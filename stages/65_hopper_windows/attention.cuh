@@ -105,7 +105,7 @@ __device__ void write_rows(const Problem& packed, const typename Types::Place& p
         const int row = first_row + 16 * warp;
         if (place.shares_box(packed, row)) {
             T* rows = matrix<T>(packed.O, b, h) + (place.first_row + row) * packed.O.row + 64 * panel;
-#pragma unroll 1
+#pragma unroll 1  // rare: short code matters more than its speed
             for (int n = lane; n < 8 * panels * (p.Nq - row); n += 32) {
                 const int r = n / (8 * panels), x = n / 8 % panels, column = n % 8 * 8;
                 store(reinterpret_cast<uint4*>(rows + r * packed.O.row + 64 * x + column),
@@ -118,6 +118,14 @@ __device__ void write_rows(const Problem& packed, const typename Types::Place& p
     }
 }
 
+/// A block computes query tile after query tile. Warp specialization: one thread copies, warpgroups multiply.
+/// - Producer: takes a query tile from a counter; copies Q, then K and V of the key tiles that it sees.
+/// - Consumers, a warpgroup for 64 rows: start S = Q K^T of key tile j, then O += P V of tile j - 1, which
+///   runs during the softmax of tile j; at the end write O and L.
+/// - Turns: barrier 1 + g lets warpgroup g start products; meanwhile the others take exponentials.
+/// - Drawers, with dropout: warps that write the random bits of a key tile to the slot of its V.
+/// A slot's life: the producer waits for `empty` and starts the copy; `full` completes when all bytes have
+/// arrived; a consumer multiplies, or skips a key tile that it does not see, and then arrives at `empty`.
 template <class T, int d, class Types>
 __global__ void __launch_bounds__(Sizes<d, Types>::threads, 1)
     attention(const Problem packed, const __grid_constant__ Maps<boxes<d, Types>> maps,
@@ -335,7 +343,7 @@ __global__ void __launch_bounds__(Sizes<d, Types>::threads, 1)
             if (!Mask::hides_by_words) release(j, shared.K_empty);
             softmax(j);
             convert<T>(S, P);
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
             for (++j; j < visits.own.end; ++j) {
                 wait_turn();
                 start_scores(j);

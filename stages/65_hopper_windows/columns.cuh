@@ -157,7 +157,7 @@ struct Columns {
             if (visit & cut) hide(words.rows, false, row, S);
             if (visit & gaps) {
                 const KeyTile<Tile::Bc>& of_keys = key_tiles_of<Tile::Bc>(p, batch, head)[visit / classes];
-#pragma unroll 1
+#pragma unroll 1  // rare: short code matters more than its speed
                 for (int k = 1; k < 3; ++k) hide(of_keys.rows[k], true, row, S);
             }
         }

@@ -25,7 +25,7 @@ struct Dropout {
                          KeyOf key_of) const {
         const std::uint32_t lane = threadIdx.x % 32, h = uniform(head), b = uniform(batch);
         const std::uint32_t rest = (256 - p.dropout.kept) * 0x01010101u;  // in each byte
-#pragma unroll 1
+#pragma unroll 1  // few registers are left to these warps
         for (int n = threadIdx.x / 32 % warps; n < words; n += warps) {
             const std::uint32_t row = first_row + n / (Bc / 64) * 16 + lane / 4;
             const std::uint32_t key = key_of(n % (Bc / 64)) + lane % 4 * 2;

@@ -29,7 +29,7 @@ LADDER_STAGE(forward, Dims, .number = 65, .name = "hopper_windows", .parent = 36
                                      {192, 128, 4}, {128, 128, 2}, {128, 64, 2}),
              .change = "the producer copies the block's range of key tiles, each warpgroup computes its own",
              .shows_in = "window", .takes = {Feature::window}, .diff_budget = 0,
-             .most_lines = 680,  // with its types
+             .most_lines = 690,  // with its types
              .rounds_large_scores = true, .workspace_bytes = counter_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

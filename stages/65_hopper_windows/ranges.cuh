@@ -39,7 +39,7 @@ struct Ranges {
     template <class Tile, class Act>
     __device__ static void for_each_visit(const Problem& p, TileIndex tile, int, Act act) {
         const Range all = key_tiles<Tile::Bc>(p, tile.tile * Tile::Br, Tile::Br);
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
         for (int j = all.begin; j < all.end; ++j) act(Visit<Tile>{from_last ? all.mirrored(j) : j});
     }
 

@@ -87,7 +87,7 @@ struct Tiles {
         };
         Visit<Tile> visit;
         visit.last = false;
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
         while (!visit.last) {
 #pragma unroll
             for (int n = 0; n < Tile::pieces; ++n) {

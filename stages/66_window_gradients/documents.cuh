@@ -36,7 +36,7 @@ struct InDocuments {
         const int rows = own.keys.end - first_key;
         if (rows >= 64 || own.keys.end == p.Nk) return false;
         T* to = matrix<T>(X, own.batch, own.head) + first_key * X.row;
-#pragma unroll 1
+#pragma unroll 1  // rare: short code matters more than its speed
         for (int n = threadIdx.x % 128; n < rows * (d / 8); n += 128) {
             const int r = n / (d / 8), panel = n / 8 % (d / 64), column = n % 8 * 8;
             store(reinterpret_cast<uint4*>(to + r * X.row + 64 * panel + column),

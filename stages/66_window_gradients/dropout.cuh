@@ -23,8 +23,8 @@ struct Dropout {
         : x(uniform(int(p.dropout.seed))), y(uniform(int(p.dropout.seed >> 32))) {}
 
     template <int Br>
-    __device__ static Kept read(const Words<Br>& words, int m, int thread) {
-        return {load(&words.bits[m][thread])};
+    __device__ static Kept read(const Words<Br>& words, int half, int thread) {
+        return {load(&words.bits[half][thread])};
     }
     /// What is kept counts 256 / kept times.
     __device__ static float share(const Problem& p) { return p.dropout.kept * 0x1p-8f; }
@@ -38,7 +38,7 @@ struct Dropout {
                   keys = threadIdx.x / 32;
         const std::uint32_t rest = (256 - p.dropout.kept) * 0x01010101u;  // in each byte
         std::uint32_t bits[2] = {};                                       // for two warps
-#pragma unroll 1
+#pragma unroll 1  // few registers are left to these warps
         for (int n = 0; n < Br / 16; ++n) {
             const auto queries = visit.queries(n / 4 * 64 / Visit::rows);
             const std::uint32_t row =

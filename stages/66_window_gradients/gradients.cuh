@@ -177,14 +177,14 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
     wgmma_commit();
 }
 
-/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 m on, into P^T = exp(scale S^T - L), 0
-/// where masked, and rounds what dropout keeps. Lanes hold keys g and g + 8 of their warp's 16. `column`
+/// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 half on, into P^T = exp(scale S^T - L),
+/// 0 where masked, and rounds what dropout keeps. Lanes hold keys g and g + 8 of their warp's 16. `column`
 /// gives the rows that see one of the two, counted from the lane's first row. S becomes P times the score's
 /// slope, in fp32.
 template <class T, int Br, class Score, class Columns, class Kept>
-__device__ void exponentiate(const Score& score, bool masked, const Columns& columns, const Kept& kept, int m,
-                             const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
-    const int first = 32 * m, end = first + 32;
+__device__ void exponentiate(const Score& score, bool masked, const Columns& columns, const Kept& kept,
+                             int half, const float2 (&L)[8], float (&S)[Br / 2], std::uint32_t (&P)[Br / 4]) {
+    const int first = 32 * half, end = first + 32;
     const auto L_of = [&](int c) { return c % 2 == 0 ? L[c % 32 / 4].x : L[c % 32 / 4].y; };
 #pragma unroll
     for (int c = first; c < end; ++c) S[c] = score.before_mask(S[c], L_of(c));
@@ -255,6 +255,15 @@ __device__ void send_dQ(Shared& shared, const Problem& p, const KeyTile& own, co
     if (sends) Order::template pass_turn<d>(p, own, visit);
 }
 
+/// A block computes dK and dV of a key tile, and adds to dQ of each query tile that sees it.
+/// - Producer: copies K and V, then Q, dO, L and D of each query tile that sees a key, into a ring.
+/// - Consumers, a warpgroup for 64 keys: P^T from S^T = K Q^T, dS^T from dP^T = V dO^T, both in registers;
+///   dV += P^T dO and dK += dS^T Q. Both write dS to shared memory (dS_full), and each multiplies its half of
+///   dQ = dS K, which it writes to shared memory (dQ_full).
+/// - Sender, a warp: adds that to the sums by a bulk copy, after which it may be overwritten (dQ_empty).
+/// - With dropout, the producer's warps also write the random bits of each query tile to its slot.
+/// A slot's life: the producer waits for `empty` and starts the copies; `full` completes when all bytes have
+/// arrived; consumers multiply, and all their threads arrive at `empty` after the last product that reads it.
 template <class T, int d, class Types, bool split>
 __global__ void __launch_bounds__(threads, 1)
     gradients(const Problem p, const __grid_constant__ Maps maps, const TileOrder order,
@@ -308,7 +317,7 @@ __global__ void __launch_bounds__(threads, 1)
         if constexpr (Dropout::draws) {
             const Dropout dropout(p);
             auto sent = visit;  // one visit later, so that a tile's mask is drawn before its dQ is waited for
-#pragma unroll 1
+#pragma unroll 1                // each step waits: copies of the body would gain nothing
             for (int k = 0; k < total; ++k, visit.next()) {
                 if (loads) load_queries<d>(shared, p, maps, b, visit, k);
                 mbarrier_try_wait(&shared.empty[k % depth],
@@ -319,10 +328,10 @@ __global__ void __launch_bounds__(threads, 1)
             }
             if (sends && total > 0) send_dQ<T, d, Order>(shared, p, own, sent);
         } else {
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int k = 0; k < total && sends; ++k, visit.next())
                 send_dQ<T, d, Order>(shared, p, own, visit);
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int k = 0; k < total && loads; ++k, visit.next())
                 load_queries<d>(shared, p, maps, b, visit, k);
         }
@@ -334,7 +343,7 @@ __global__ void __launch_bounds__(threads, 1)
     const int first_key = own.first + 64 * G, key = first_key + 16 * warp + lane / 4;  // and key + 8
     float dK[d / 2] = {}, dV[d / 2] = {};                                              // (64, d)
     mbarrier_try_wait(&shared.keys_full, 0);
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
     for (int k = 0; k < total; ++k) {
         const int slot = uniform(k) % depth;
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
@@ -352,27 +361,27 @@ __global__ void __launch_bounds__(threads, 1)
             note_tile<64, rows>(b, queries[n].head, queries[n].row, own.number * groups + G, masked[n]);
         }
 #pragma unroll
-        for (int m = 0; m < Br / 64; ++m) {  // 64 queries at a time
-            const int n = 64 * m / rows, row = queries[n].row + 64 * m % rows;
+        for (int half = 0; half < Br / 64; ++half) {  // 64 queries at a time
+            const int n = 64 * half / rows, row = queries[n].row + 64 * half % rows;
             const auto fetched = tiles.fetch(p, queries[n], masked[n], G, row, first_key + 16 * warp);
             const auto columns = [&] { return tiles.columns(p, own, queries[n], fetched, key, row + 2 * t); };
             Score score(p, b, queries[n].head);
             score.move_to_keys((key - own.keys.end) - (row + 2 * t - own.rows.end));
             float2 L[8];
 #pragma unroll
-            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * m + 8 * c + 2 * t]);
-            const auto kept = Dropout::template read<Br>(shared.kept[slot], m, threadIdx.x - 128);
-            if (m == 0) wgmma_wait<1>(S);
+            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * half + 8 * c + 2 * t]);
+            const auto kept = Dropout::template read<Br>(shared.kept[slot], half, threadIdx.x - 128);
+            if (half == 0) wgmma_wait<1>(S);
             choose(score, [&](const auto& chosen) {
-                exponentiate<T, Br>(chosen, masked[n], columns, kept, m, L, S, P);
+                exponentiate<T, Br>(chosen, masked[n], columns, kept, half, L, S, P);
             });
             wgmma_fence();
-            add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * m);
-            if (m == 0) wgmma_wait<1>(dP);
+            add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * half);
+            if (half == 0) wgmma_wait<1>(dP);
             // Read again: no register in between
-            const auto again = Dropout::template read<Br>(shared.kept[slot], m, threadIdx.x - 128);
+            const auto again = Dropout::template read<Br>(shared.kept[slot], half, threadIdx.x - 128);
 #pragma unroll
-            for (int c = 32 * m; c < 32 * m + 32; c += 4) {
+            for (int c = 32 * half; c < 32 * half + 32; c += 4) {
                 const float2 D = load_pair(&shared.D[slot][2 * c + 2 * t]);
                 for (int i = c; i < c + 4; ++i) dP[i] = again.drop(dP[i], i);
                 dS[c / 2] = pack<T>(S[c] * (dP[c] - D.x), S[c + 1] * (dP[c + 1] - D.y));

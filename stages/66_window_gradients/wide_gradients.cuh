@@ -24,7 +24,14 @@ struct SharedByRoles {
     typename Types::Dropout::template Words<Tile<d>::Br> kept[depth];
 };
 
-/// Gradients of a key tile. Warpgroup 0 has dV and computes P, warpgroup 1 has dK and computes dS.
+/// A block computes dK and dV of a key tile, and adds to dQ of each query tile that sees it.
+/// - Producer: copies K and V, then Q, dO, L and D of each query tile that sees a key, into a ring.
+/// - Warpgroup 0 accumulates dV: P^T from S^T = K Q^T, which it hands over (P_full), and dV += P^T dO.
+/// - Warpgroup 1 accumulates dK: dS^T from dP^T = V dO^T and P^T, for both (dS_full), and dK += dS^T Q.
+/// - Each multiplies half of the columns of dQ = dS K, and adds them to the sums from its registers.
+/// - With dropout, the producer's warps also write the random bits of each query tile to its slot.
+/// A slot's life: the producer waits for `empty` and starts the copies; `full` completes when all bytes have
+/// arrived; consumers multiply, and all their threads arrive at `empty` after the last product that reads it.
 template <class T, int d, class Types>
 __global__ void __launch_bounds__(threads, 1)
     gradients_by_roles(const Problem p, const __grid_constant__ Maps maps, const TileOrder order,
@@ -64,7 +71,7 @@ __global__ void __launch_bounds__(threads, 1)
             bulk_load(shared.K, &maps.K, own.first, h_kv, b, &shared.keys_full);
             bulk_load(shared.V, &maps.V, own.first, h_kv, b, &shared.keys_full);
         }
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
         for (int k = 0; k < total; ++k, visit.next()) {
             if (loads) load_queries<d>(shared, p, maps, b, visit, k);
             if constexpr (Dropout::draws) {
@@ -100,7 +107,7 @@ __global__ void __launch_bounds__(threads, 1)
     mbarrier_try_wait(&shared.keys_full, 0);
     if (G == 0) {
         const int key = own.first + 16 * warp + lane / 4;  // and key + 8
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
         for (int k = 0; k < total; ++k) {
             const int slot = uniform(k) % depth;
             float S[Br / 2];  // transposed: (64 keys, 64 queries)
@@ -137,7 +144,7 @@ __global__ void __launch_bounds__(threads, 1)
             add_to_dQ(P, slot);
         }
     } else {
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
         for (int k = 0; k < total; ++k) {
             const int slot = uniform(k) % depth;
             float dP[Br / 2];  // transposed: (64 keys, 64 queries)

@@ -419,6 +419,13 @@ __device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h,
     }
 }
 
+/// A block computes query tile after query tile. Warp specialization: one thread copies, warpgroups multiply.
+/// - Producer: takes a query tile from a counter; copies Q, then K and V of each key tile, into three rings.
+/// - Consumers, a warpgroup for 64 rows: start S = Q K^T of key tile j, then O += P V of tile j - 1, which
+///   runs during the softmax of tile j; at the end write O and L.
+/// - Turns: barrier 1 + g lets warpgroup g start products; meanwhile the others take exponentials.
+/// A slot's life: the producer waits for `empty` and starts the copy; `full` completes when all bytes have
+/// arrived; a consumer that sees the tile multiplies, then arrives at `empty`; for others the producer does.
 template <class T, int d, bool causal>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
     attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order,
@@ -478,7 +485,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             for (int g = 0; g < groups; ++g) {
                 bulk_load(shared.Q[Q_slot][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full[Q_slot]);
             }
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int j = 0; j < Tc; ++j) {
                 copy(shared.K, maps.K, Bc, j, shared.K_full, shared.K_empty);
                 copy(shared.V, maps.V, d, j, shared.V_full, shared.V_empty);
@@ -547,7 +554,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         release(0, shared.K_empty);
         softmax(0);
         convert(S, P);
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
         for (int j = 1; j < Tc; ++j) {
             wait_turn();
             start_scores(j);
@@ -606,7 +613,7 @@ void forward(const Problem& p) {
     };
     const int Tr = ceil_div(p.Nq, Tile<d>::Br), heads = p.B * p.H;
     const double KV_bytes = 2.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
-    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));
+    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));  // less than half of L2
     const TileOrder order = {Tr, heads, section, Tr * heads, to.taken};
     const dim3 grid(std::min(p.sm_count, order.total));
     const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;

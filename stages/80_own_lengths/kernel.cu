@@ -439,8 +439,9 @@ __global__ void __launch_bounds__(threads, 1) attention(const Problem p) {
 }
 
 /// As many blocks for one query tile as for another, or one for each multiprocessor. Even shares keep all of
-/// these busy, for one more part to merge wherever a share spans two query tiles. Requests with fewer keys
-/// than Nk leave the last blocks without any.
+/// these busy, for one more part to merge wherever a share spans two query tiles. They pay from 16 key tiles
+/// each on if more than an eighth of the blocks would idle without them, and from 256 on if fewer would.
+/// Requests with fewer keys than Nk leave the last blocks without any.
 int block_count(const Shape& s, int resident) {
     const int tiles = s.B * s.Hkv * ceil_div(PackedRow::count(s), Br);
     const int Tc = ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>);

@@ -463,7 +463,9 @@ __global__ void __launch_bounds__(threads, per_sm(d)) attention(const Problem p)
 }
 
 /// As many blocks for one query tile as for another, or all that fit. Even shares keep these busy, for one
-/// more part wherever a share spans two query tiles. The last idle where requests have fewer keys than Nk.
+/// more part wherever a share spans two query tiles. They pay from 16 key tiles each on if more than an
+/// eighth of the blocks would idle without them, and from 256 on if fewer would. The last blocks idle where
+/// requests have fewer keys than Nk.
 int block_count(const Shape& s, int sm_count) {
     const int resident = sm_count * per_sm(s.d);
     const int tiles = s.B * s.Hkv * ceil_div(PackedRow::count(s), Br);

@@ -370,6 +370,13 @@ __device__ void load_rows(T (&tile)[d / 64][Tile<d>::Bc][64], const T* known) {
     }
 }
 
+/// A block computes parts of query tiles. Warp specialization: a warpgroup copies, the others multiply.
+/// - Producer: describes a query tile in `work`, and copies K and V of its key tiles. Consumers copy Q.
+/// - Consumers, a warpgroup for 64 rows: start S = Q K^T of key tile j, then O += P V of tile j - 1, which
+///   runs during the softmax of tile j; at the end write O and L, or a part for merge().
+/// - Turns: barrier 1 + g lets warpgroup g start products; meanwhile the others take exponentials.
+/// A slot's life: the producer's threads wait for `empty` and start copies; `full` completes when these
+/// have arrived; a consumer multiplies, or skips a key tile that it does not see, then arrives at `empty`.
 template <class T, int d>
 __global__ void __launch_bounds__(Tile<d>::threads, 1) attention(const Problem p) {
     constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth;
@@ -430,7 +437,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1) attention(const Problem p
             };
             int page = work.first < Tc ? page_of(work.first) : 0;
 #pragma unroll 1
-            for (int j = work.first; j < Tc; ++j, ++k) {
+            for (int j = work.first; j < Tc; ++j, ++k) {  // not unrolled: each step waits
                 const int slot = paged ? key(j) & (p.page_size - 1) : key(j);
                 const T* K_row = matrix<T>(p.K, page, tile.h_kv) + slot * p.K.row;
                 const T* V_row = matrix<T>(p.V, page, tile.h_kv) + slot * p.V.row;
@@ -500,7 +507,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1) attention(const Problem p
             release(first, shared.K_empty);
             softmax(first);
             convert<T>(S, P);
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
             for (int j = first + 1; j < Tc; ++j) {
                 if (takes_turns) wait_turn();
                 start_scores(j);
