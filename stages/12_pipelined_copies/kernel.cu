@@ -361,7 +361,7 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 12, .name = "pipelined_copies", .parent = 11,
              .formerly = "13_fewer_parts",
              .tilings = LADDER_TILES((Br, Bc, depth<d>), {16, 64, 4}, {16, 64, 2}, {16, 64, 2}),
-             .change = "a ring of K and V tiles in flight: one block per multiprocessor does what three did",
+             .change = "a ring of K and V tiles in flight: one block per SM does what three did",
              .shows_in = "decode", .batch_invariant = false, .workspace_bytes = workspace_bytes);
 
 }  // namespace

@@ -413,7 +413,7 @@ void forward(const Problem& p) {
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(forward, Dims, .number = 17, .name = "full_ring", .parent = 16,
              .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
-             .change = "one block per multiprocessor: tiles of 128 keys, read once, fill its shared memory",
+             .change = "one block per SM: tiles of 128 keys, read once, fill its shared memory",
              .shows_in = "decode", .most_lines = 420,  // divides key tiles and merges
              .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
