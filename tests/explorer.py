@@ -404,9 +404,8 @@ def test_one_mma(browser, site):
 
 def test_pages(browser, site, size):
     """Nothing of a page of any kind sticks out of the window, the first page's parts are cards, and so is the ladder."""
-    kinds = ("index.html", "about.html", "stages.html", "stages_*s_*.html", "stages_04_*.html", "notebooks_*.html", "files.html",
-             "*_8h.html")
-    for page in [sorted(site.glob(kind))[0] for kind in kinds] + sorted(site.glob("docs_*.html")):
+    kinds = "index about stages stages_*s_* stages_04_* notebooks_* files *_8h".split()
+    for page in [sorted(site.glob(f"{kind}.html"))[0] for kind in kinds] + sorted(site.glob("docs_*.html")):
         browser.driver.get(page.as_uri())
         wide, below = browser.script("""const page = document.documentElement;
                                         const footer = document.querySelector("address.footer");

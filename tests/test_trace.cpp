@@ -1,5 +1,4 @@
 // What traces record, against what was counted, what the formulas say, and what the kernels wrote.
-
 #ifdef LADDER_HAS_CPU
 
 #    include "harness/trace/trace.h"
@@ -243,11 +242,9 @@ TEST_CASE("trace: kernels of gradients visit each tile that sees a key, and mask
 
 TEST_CASE("trace: the shares of the warps are each tile's scores, each once", "[trace][ladder]") {
     for_each_trace([](const Stage& stage, const Case& c, const Trace& trace) {
-        // Of rounded copies in the workspace a trace does not know the rows; lists are multiplied in pairs.
-        // And it sees what matrix instructions read, of which 07 has none.
-        if (stage.products != Products::of_16_bits || takes_on_hopper(stage, Feature::tiles) ||
-            trace.counters.mma + trace.counters.wgmma == 0)
-            return;
+        // A trace does not know the rows of rounded copies; lists are multiplied in pairs; 07 has no mma.
+        if (stage.products != Products::of_16_bits || takes_on_hopper(stage, Feature::tiles)) return;
+        if (trace.counters.mma + trace.counters.wgmma == 0) return;
         // 00 multiplies by V in another kernel; of gradients no product is P V
         const bool multiplies_elsewhere = stage.parent < 0 || stage.pass == Pass::backward;
         bool rows_and_keys_once = true, all_values = true;
