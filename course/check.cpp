@@ -223,6 +223,7 @@ class Checker {
             stage_ = plain_->stage();
             stage_.source = kernel_.string();
             stage_.rounds_large_scores = exercise_.rounds_large_scores;
+            stage_.batch_invariant = exercise_.batch_invariant;
             // The problems are the exercise's, and so is how they are laid out, whatever a kernel declares.
             stage_.products = exercise_.products;
             stage_.takes = exercise_.takes;

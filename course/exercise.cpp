@@ -45,6 +45,7 @@ Stage declaration_in(const nlohmann::json& json) {
     json.at("diff_budget").get_to(stage.diff_budget);
     stage.pass = json.at("pass") == name(Pass::backward) ? Pass::backward : Pass::forward;
     json.at("repeats_exactly").get_to(stage.repeats_exactly);
+    json.at("batch_invariant").get_to(stage.batch_invariant);
     json.at("head_dims").get_to(stage.head_dims);
     for (const auto& tiling : json.at("tilings"))
         stage.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
@@ -210,6 +211,7 @@ std::string stage_json(const Exercise& e) {
                                       {"diff_budget", e.diff_budget},
                                       {"pass", name(e.pass)},
                                       {"repeats_exactly", e.repeats_exactly},
+                                      {"batch_invariant", e.batch_invariant},
                                       {"head_dims", e.head_dims},
                                       {"tilings", tilings},
                                       {"rounds_large_scores", e.rounds_large_scores},
@@ -308,6 +310,7 @@ std::string starting_kernel(const Exercise& e) {
     if (e.pass == Pass::backward) more += ", .pass = Pass::backward";
     if (e.diff_budget != 80) more += fmt::format(", .diff_budget = {}", e.diff_budget);
     if (!e.repeats_exactly) more += ", .repeats_exactly = false";
+    if (!e.batch_invariant) more += ", .batch_invariant = false";
     if (e.rounds_large_scores) more += ", .rounds_large_scores = true";
     for (const std::string function : {"workspace_bytes", "counter_bytes"}) {
         const std::size_t at = declaration.find("." + function + " = ");

@@ -182,14 +182,16 @@ TEST_CASE("claims: scalar reads each tile from shared memory once for each row",
     CHECK(more.barriers == 2 * one.barriers);
 }
 
-TEST_CASE("claims: a stage that is not batch-invariant divides keys otherwise where a request is alone",
+TEST_CASE("claims: a stage that is not batch-invariant divides its work otherwise where a request is alone",
           "[claims][ladder]") {
     const auto device = open_device(Backend::cpu);
     for (Stage stage : stages()) {
         if (stage.batch_invariant || stage.chunks > 0) continue;
         CAPTURE(stage.folder());
         stage.batch_invariant = true;
-        const Verdict verdict = verify(*device, stage, Case{.shape = {3, 4, 2, 1, 3000, 64}});
+        const bool forward = stage.pass == Pass::forward;
+        const Shape shape = forward ? Shape{3, 4, 2, 1, 3000, 64} : Shape{2, 8, 1, 200, 64, 128};
+        const Verdict verdict = verify(*device, stage, Case{.shape = shape});
         CHECK(verdict.report.find("being alone and not last of its batch") != std::string::npos);
     }
 }

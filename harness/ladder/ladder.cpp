@@ -200,6 +200,7 @@ const Stage& own_stage(const fs::path& path) {
         if (const Stage* solution = find_stage(yours.number)) {
             yours.products = solution->products;
             yours.rounds_large_scores = solution->rounds_large_scores;
+            yours.batch_invariant &= solution->batch_invariant;
         }
         return yours;
     }

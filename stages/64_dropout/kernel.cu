@@ -215,7 +215,7 @@ void forward(const Problem& p) {
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 64, .name = "dropout", .parent = 5,
              .tilings = LADDER_TILES((Br, Bc), {64, 64}, {64, 64}),
-             .change = "an element of P is dropped by a random byte of its place, which no memory holds",
+             .change = "an element of P is dropped by a random byte that its position gives; no mask is stored",
              .shows_in = "dropout", .takes = {Feature::dropout});
 
 }  // namespace

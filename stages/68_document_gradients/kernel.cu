@@ -28,7 +28,7 @@ void backward(const Problem& p) {
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(backward, Dims, .number = 68, .name = "document_gradients", .parent = 66,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
-             .change = "key tiles begin where documents do; query tiles lie on the grid of the sequence",
+             .change = "key tiles begin where documents do; query tiles stay on the grid of the sequence",
              .shows_in = "backward-packed", .pass = Pass::backward,
              .takes = {Feature::window, Feature::documents}, .repeats_exactly = false,
              .workspace_bytes = workspace_bytes<Packed>);

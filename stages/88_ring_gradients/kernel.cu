@@ -183,7 +183,7 @@ std::size_t workspace_bytes(const Shape& s, int) {
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(backward, Dims, .number = 88, .name = "ring_gradients", .parent = 55,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
-             .change = "dK and dV follow their keys around the ring in fp32, one step later, and come home",
+             .change = "dK and dV follow their keys around the ring in fp32, one step later, and end at the rank of the keys",
              .shows_in = "backward", .pass = Pass::backward, .takes = {Feature::ranks}, .diff_budget = 0,
              .repeats_exactly = false, .chunks = 2, .workspace_bytes = workspace_bytes);
 

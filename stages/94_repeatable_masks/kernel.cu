@@ -55,6 +55,6 @@ LADDER_STAGE(
     .takes = {Feature::window, Feature::documents, Feature::softcap, Feature::alibi, Feature::sinks,
               Feature::dropout},
     .diff_budget = 330, .most_lines = 1100,  // with six types
-    .workspace_bytes = workspace_bytes<Kept<Scaled>>);
+    .batch_invariant = false, .workspace_bytes = workspace_bytes<Kept<Scaled>>);
 
 }  // namespace
