@@ -288,6 +288,7 @@ TEST_CASE("scores: a stage gets slopes and sinks in memory, and writes dsinks be
     const Inputs inputs = make_inputs(c);
     Stage stage = gradient_stage();
     stage.takes = {Feature::softcap, Feature::alibi, Feature::sinks};
+    stage.batch_invariant = false;  // one request alone has no dsinks
     const auto verdict_of = [&](const std::function<void(const Problem&)>& damage) {
         FakeDevice device([&](const Problem& p) {
             CHECK(p.softcap == 20);
