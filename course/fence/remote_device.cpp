@@ -182,6 +182,7 @@ Stage RemoteDevice::stage() {
     stage.parent = description.parent;
     stage.pass = description.pass == Pass::backward ? Pass::backward : Pass::forward;
     stage.repeats_exactly = description.repeats_exactly;
+    stage.batch_invariant = description.batch_invariant;
     stage.chunks = std::clamp(description.chunks, 0, 2);
     stage.divides_rows = description.divides_rows;
     const auto last = static_cast<std::uint32_t>(Products::of_8_rotated);

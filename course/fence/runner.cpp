@@ -74,6 +74,7 @@ Description describe(const Stage& stage, const std::string& error) {
     description.parent = stage.parent;
     description.pass = stage.pass;
     description.repeats_exactly = stage.repeats_exactly;
+    description.batch_invariant = stage.batch_invariant;
     for (const Feature feature : stage.takes) description.takes |= 1u << static_cast<unsigned>(feature);
     description.chunks = stage.chunks;
     description.divides_rows = stage.divides_rows;

@@ -40,7 +40,7 @@ struct Description {
     char stage_name[64] = {};
     std::uint32_t dims = 0;
     std::int32_t dim[8] = {};
-    bool repeats_exactly = true, has_workspace = false, has_counters = false;
+    bool repeats_exactly = true, batch_invariant = true, has_workspace = false, has_counters = false;
     std::uint32_t takes = 0;  ///< bit k: Feature k
     std::int32_t chunks = 0;
     bool divides_rows = true;
