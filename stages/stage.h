@@ -220,8 +220,8 @@ struct Stage {
     /// Most lines of its kernel.cu, if they are more than its part allows; 0 if they are not.
     int most_lines = 0;
     bool repeats_exactly = true;  ///< two runs agree bit for bit; false where sums go through atomics
-    /// A request's results are the same bits alone and in any batch; false where the other requests decide how
-    /// its keys or rows are divided. Means something only where it repeats exactly.
+    /// A request's results are the same bits alone and in any batch; false where the other requests decide
+    /// how its keys or rows are divided. Means something only where it repeats exactly.
     bool batch_invariant = true;
     /// The weights of key tiles depend on how fp32 rounds large numbers: a score becomes an exponent in one
     /// multiply-add, `scale - m[...]`, with an m that was rounded, which the tile that set m was not. The

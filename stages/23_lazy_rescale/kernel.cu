@@ -233,7 +233,8 @@ using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(
     forward, Dims, .number = 23, .name = "lazy_rescale", .parent = 22,
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {128, 128}, {128, 64}, {64, 64}),
-    .change = "m may lag behind by 8 in base 2: no shuffle, no rescale, one multiply-add per score in most tiles",
+    .change =
+        "m may lag behind by 8 in base 2: no shuffle, no rescale, one multiply-add per score in most tiles",
     .shows_in = "train", .rounds_large_scores = true);
 
 }  // namespace
