@@ -5,8 +5,8 @@
     mutate.py coverage BUILD [STAGES]     which ways conditions go and how often loops run in these cases
 
 One source holds all mutants of a kernel: it is compiled once, and a file names the one that runs. Each is one edit
-that its place allows, such as `a < b` -> `a < MUTANT(7) + b`, which is a <= b where 7 is active. Left out are those that the stage's library
-does not hold, since its types choose other code.
+that its place allows, such as `a < b` -> `a < MUTANT(7) + b`, which is a <= b where 7 is active. Left out are those
+that the stage's library does not hold, since its types choose other code.
 """
 
 import argparse
