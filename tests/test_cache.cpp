@@ -102,6 +102,21 @@ TEST_CASE("cache: each key is in the slot that the block table says, and all oth
     CHECK(pages.batch == 8 * 2 * 64);
 }
 
+TEST_CASE("cache: in a window, keys that no row sees are NaN and are not counted", "[problem]") {
+    Case c = cached(4, 21, "20,21,0,13", 4);
+    c.features.window = {3, 0};  // of 3 rows: 6 keys of each request
+    for (const int page_size : {0, 4}) {
+        c.features.page_size = page_size;
+        const std::vector<std::uint16_t> slots = in_slots(c, make_inputs(c).K);
+        CHECK(std::ranges::count_if(slots, [](auto x) { return x != 0xffff; }) == 3 * 6 * 2 * 64);
+    }
+    CHECK(unavoidable_bytes(c.shape, Pass::forward, c.features) ==
+          unavoidable_bytes(c.shape, Pass::forward, {.lengths = "6,6,0,6"}));
+    c.features.prefix = 4;
+    CHECK_THROWS_WITH(require_possible(c),
+                      "a shared prefix, which every row sees, does not go with a window");
+}
+
 TEST_CASE("cache: lengths and pages are checked, and random ones always fit", "[problem]") {
     for (const char* wrong : {"", "1,", ",1", "a", "-1", "4", "1,1,1", "99999999999"})
         CHECK_THROWS_AS(parse_case(std::string("--shape 2,1,1,1,3,64 --lengths ") + wrong), BadUsage);

@@ -15,6 +15,7 @@
 #include "harness/report/timing_tables.h"
 #include "harness/time/fastest.h"
 #include "harness/time/selection.h"
+#include "tests/any_stage.h"
 #include "tests/catch.h"
 #include "tests/fake_gpu.h"
 #include "tests/folder.h"
@@ -310,4 +311,37 @@ TEST_CASE("the default for a cache goes by the rows that read the same keys", "[
     CHECK(position_of(requests(1, 8, 8, 1, 8192, 16)) != position_of(requests(1, 8, 8, 1, 8192, 64)));
     CHECK(nearest_to(requests(16, 32, 8, 1, 8192, 2), recorded, 1).front()->features.page_size == 1);
     CHECK(nearest_to(requests(16, 32, 8, 8, 8192, 1), recorded, 1).front()->shape.Nq == 8);
+}
+
+TEST_CASE("sweeps over caches fit the memory of a GPU, and a stage takes each of their problems",
+          "[timing]") {
+    for (const auto& [name, count] :
+         {std::pair{"caches-wide", 70}, {"caches-between", 30}, {"cache-scores", 11}}) {
+        const TimingOptions options = timing_options(DType::bf16, name);
+        CHECK(options.cases.size() == static_cast<std::size_t>(count));
+        CHECK((is_sweep(name) && is_decoding(name)));
+        for (const TimedCase& timed : options.cases) {
+            const Case& c = timed.problem;
+            INFO(description_of(c));
+            CHECK_NOTHROW(require_possible(c));
+            CHECK(unavoidable_bytes(c.shape) <= 13e9);
+            CHECK(why_not_taken(ladder::test::named("any_cache"), c).empty());
+        }
+    }
+}
+
+TEST_CASE("a stage for caches is the default for caches and few rows, and not for long queries", "[timing]") {
+    const DefaultStages defaults({}, runs_here);
+    const auto name_of = [&](ProblemLabel problem, const Features& features) {
+        const std::string lengths = problem.features.lengths;
+        problem.features = features;
+        if (features.page_size > 0) problem.features.lengths = lengths;
+        return defaults.find(problem)->name;
+    };
+    const ProblemLabel few = requests(16, 32, 8, 4, 8192), many = requests(1, 32, 8, 8192, 8192);
+    CHECK(name_of(few, {.window = {1023, 0}, .page_size = 64}) == "any_cache");
+    CHECK(name_of(few, {.softcap = 50}) == "any_cache");
+    CHECK(name_of(many, {.window = {1023, 0}}) == "hopper_windows");
+    CHECK(name_of(many, {.softcap = 50}) == "any_mask");
+    CHECK(name_of(few, {.page_size = 64, .prefix = 64}) == "hopper_prefix");
 }

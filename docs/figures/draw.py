@@ -2285,6 +2285,33 @@ def line_of_key_tiles(f):
            "row, the parts of the prefix and of its own keys.")
 
 
+@figure("87-window", "A request of 1,000 keys in pages of 64: a window of 128 keys lies in two tiles of a grid, or is one "
+           "tile that begins with it")
+def window_of_a_cache(f):
+    left, scale, keys, page, tile, window = 62, 0.34, 1000, 64, 128, 128
+    first = keys - window
+
+    def box(y, begin, end, *style, **line):
+        f.box(left + scale * begin, y, scale * (end - begin), 24, *style, **line)
+
+    f.text(0, 40, "pages", bold=True)
+    for begin in range(0, keys, page):
+        needed = begin + page > first
+        box(24, begin, min(keys, begin + page), "text" if needed else None, 0.14, line="grid")
+    f.text(left + scale * 430, 41, "given up", "faint", SMALL, "middle")
+    box(24, first, keys, "own", 0.45, line="text")
+    f.text(left + scale * first, 15, f"key {first}", "own", SMALL, "middle")
+    f.text(0, 80, "grid", bold=True)
+    for j in first // tile, first // tile + 1:
+        box(64, tile * j, tile * (j + 1), "pink", 0.2, line="text")
+        f.text(left + scale * tile * (j + 0.5), 81, f"tile {j}", size=SMALL, anchor="middle")
+    f.text(0, 120, "87", bold=True)
+    box(104, first, keys, "own", 0.3, line="text")
+    f.text(left + scale * (first + window / 2), 121, "tile 0", size=SMALL, anchor="middle")
+    f.note(156, "The row sees the last 128 keys. Tiles on a grid copy 256 keys for it, and read keys before the window. Tiles "
+           "that begin with the window copy 128, and read no page that was given up.")
+
+
 @figure("84-band", "Scores of eight key tiles and the band around phi: m is phi until a score leaves the band")
 def band_of_scores(f):
     left, size, middle, reach = 60, 42, 96, 42  # of a key tile; y of phi, and half of the band

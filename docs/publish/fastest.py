@@ -7,8 +7,8 @@ from blocks import generated_file
 from pictures import line_of
 
 # Of docs/results/GPU-NAME.json. Where two have the same problem, the first one counts.
-RECORDINGS = ("draft", "few-rows", "serving", "serving-odd", "prefill-hopper", "gradients", "caches", "ragged",
-              "paged", "prefix", "pages", "paged-rows")
+RECORDINGS = ("draft", "few-rows", "serving", "serving-odd", "prefill-hopper", "gradients", "caches",
+              "caches-wide", "ragged", "paged", "prefix", "pages", "paged-rows")
 
 
 def times_in(results):

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "harness/cases/cache_problems.h"
 #include "harness/features/work.h"
 #include "harness/problem/shape.h"
 
@@ -14,10 +15,6 @@ namespace {
 
 Regime::Problem self_attention(int B, int H, int N, bool causal, int d = 128) {
     return {{.B = B, .H = H, .Hkv = H, .Nq = N, .Nk = N, .d = d}, causal};
-}
-
-Regime::Problem decode(int Nk, int B = 1, int Hkv = 8, int Nq = 1) {
-    return {{.B = B, .H = 32, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = 128}, false};
 }
 
 // The grid on which attention libraries are compared: 16k tokens, 2048 columns in all heads together. Then
@@ -110,15 +107,6 @@ std::vector<Regime::Problem> odd_serving_problems() {
     return problems;
 }
 
-// B, H, Hkv, Nq, Nk, d, and whether there is a causal mask
-template <std::size_t n>
-std::vector<Regime::Problem> problems_of(const int (&sizes)[n][7]) {
-    std::vector<Regime::Problem> problems;
-    for (const auto& [B, H, Hkv, Nq, Nk, d, causal] : sizes)
-        problems.push_back({{.B = B, .H = H, .Hkv = Hkv, .Nq = Nq, .Nk = Nk, .d = d}, causal == 1});
-    return problems;
-}
-
 // Heads and lengths that divide into no tile
 std::vector<Regime::Problem> odd_prefill_problems() {
     const int sizes[][7] = {
@@ -187,12 +175,6 @@ std::vector<Regime::Problem> small_causal_problems() {
     std::vector<Regime::Problem> problems;
     for (int N = 512; N <= 4096; N *= 2) problems.push_back(self_attention(2, 4, N, true, 64));
     return problems;
-}
-
-/// Each row sees so many keys, its own the last.
-Regime::Problem in_window(Regime::Problem problem, int keys) {
-    problem.features.window = {keys - 1, 0};
-    return problem;
 }
 
 Regime::Problem with_columns(Regime::Problem problem, const char* columns) {
@@ -264,73 +246,6 @@ std::vector<Regime::Problem> document_problems() {
     }
     problems.push_back(packed(self_attention(1, 32, 16384, true, 64), 40));
     problems.push_back(packed(grouped_16k, 6));
-    return problems;
-}
-
-// 64 requests with room for 32k keys each, that have 100 to 32k of them, each 2.3 times as many as the one
-// before; or all the mean of it.
-Regime::Problem ragged_requests(int page_size,
-                                const char* lengths = "100,229,523,1197,2738,6262,14324,32768") {
-    Regime::Problem problem = decode(32 << 10, 64);
-    problem.features = {.lengths = lengths, .page_size = page_size};
-    return problem;
-}
-constexpr const char* mean_length = "7268";
-
-// 64 requests with the same first keys, of which pages are shared or not, and 256 keys of their own.
-Regime::Problem with_prefix(int keys, bool shared) {
-    Regime::Problem problem = decode(keys + 256, 64);
-    problem.features = {.lengths = std::to_string(keys + 256), .page_size = 16, .prefix = shared ? keys : 0};
-    return problem;
-}
-
-std::vector<Regime::Problem> page_problems() {
-    std::vector<Regime::Problem> problems;
-    for (const int page_size : {0, 1, 8, 16, 64, 128, 256}) {
-        problems.push_back(ragged_requests(page_size));
-        problems.push_back(ragged_requests(page_size, mean_length));
-        for (const int Nq : {1, 4}) {
-            Regime::Problem& problem = problems.emplace_back(decode(64 << 10, 4, 8, Nq));
-            problem.features = {.lengths = "65536", .page_size = page_size};
-        }
-    }
-    return problems;
-}
-
-// The keys of so many requests, from few to nearly all of Nk, in no order: one in the middle of each of as
-// many equal ranges, but off the ends of tiles and pages. Numbers of requests are powers of two.
-std::string spread_lengths(int B, int Nk) {
-    std::string lengths;
-    for (int b = 0; b < B; ++b) {
-        const int range = (5 * b + B / 2) % B;
-        lengths += (b == 0 ? "" : ",") + std::to_string(Nk / B * range + Nk / B / 2 - 3 * range - 5);
-    }
-    return lengths;
-}
-
-// The rows of a draft, 1 to 16, over requests of uneven lengths, without pages and in pages of 64: what the
-// default stage for caches is chosen by. Spread so that each problem of 1 to 16 rows, groups of 1 to 8 heads,
-// 1 to 16 requests and 4k to 64k keys has one of these near (position_of() in harness/time/fastest.h).
-std::vector<Regime::Problem> cache_problems() {
-    const int sizes[][7] = {
-        {1, 8, 8, 1, 16384, 128, 0},   {1, 8, 8, 1, 65536, 128, 0},    {4, 8, 8, 1, 4096, 128, 0},
-        {16, 8, 8, 1, 65536, 128, 0},  {8, 8, 8, 2, 16384, 128, 0},    {1, 8, 8, 4, 4096, 128, 0},
-        {1, 8, 8, 8, 16384, 128, 0},   {16, 8, 8, 16, 65536, 128, 0},  {16, 32, 8, 1, 4096, 128, 0},
-        {16, 32, 8, 1, 65536, 128, 0}, {16, 32, 8, 2, 16384, 128, 0},  {1, 32, 8, 4, 4096, 128, 0},
-        {16, 32, 8, 8, 8192, 128, 0},  {1, 32, 8, 16, 16384, 128, 0},  {1, 8, 1, 1, 16384, 128, 0},
-        {1, 64, 8, 1, 65536, 128, 0},  {1, 8, 1, 2, 4096, 128, 0},     {8, 8, 1, 4, 16384, 128, 0},
-        {1, 8, 1, 4, 65536, 128, 0},   {16, 64, 8, 4, 16384, 128, 0},  {8, 64, 8, 8, 65536, 128, 0},
-        {1, 8, 1, 16, 4096, 128, 0},   {1, 64, 8, 16, 65536, 128, 0},  {4, 8, 1, 16, 65536, 128, 0},
-        {16, 64, 8, 16, 4096, 128, 0}, {16, 64, 8, 16, 16384, 128, 0}, {1, 32, 8, 1, 65536, 64, 0},
-        {16, 32, 8, 1, 4096, 64, 0},   {1, 32, 8, 8, 65536, 64, 0},    {16, 32, 8, 8, 4096, 64, 0}};
-    std::vector<Regime::Problem> problems;
-    for (const int page_size : {0, 64}) {
-        for (Regime::Problem problem : problems_of(sizes)) {
-            problem.features = {.lengths = spread_lengths(problem.shape.B, problem.shape.Nk),
-                                .page_size = page_size};
-            problems.push_back(problem);
-        }
-    }
     return problems;
 }
 
@@ -457,6 +372,18 @@ const std::vector<Regime>& regimes() {
         {"caches",
          "1 to 16 query rows, 1 to 16 requests of uneven lengths up to 64k, groups of 1, 4 and 8; also paged",
          cache_problems(), true},
+        {"caches-wide",
+         "what caches lacks: 512 and 128k keys, 64 requests, groups of 16, d = 256; also paged",
+         wide_cache_problems(), true},
+        {"caches-between",
+         "30 problems between those of caches and caches-wide, drawn once, by which no stage is chosen",
+         drawn_cache_problems(), true},
+        {"cache-window",
+         "decode for 16 requests of 64k keys in pages of 64, in a window of 1k; and of 1k keys without one",
+         cache_window_problems()},
+        {"cache-scores",
+         "16 requests of 8k keys in pages of 64: a softcap, ALiBi, sinks, none; windows of three models",
+         cache_score_problems(), true},
         {"scores",
          "two sequences of 8k under a causal mask, d = 64 to 256: a softcap, ALiBi, sinks, all, and none",
          score_problems(), true},
@@ -478,7 +405,9 @@ const Regime* regime_named(std::string_view name) {
 
 bool is_decoding(std::string_view regime) {
     return regime == "decode" || regime == "batch" || regime == "draft" || regime == "ragged" ||
-           regime == "paged" || regime == "pages" || regime == "caches" || regime == "prefix";
+           regime == "paged" || regime == "pages" || regime == "caches" || regime == "caches-wide" ||
+           regime == "caches-between" || regime == "cache-window" || regime == "cache-scores" ||
+           regime == "prefix";
 }
 
 bool is_of_gradients(std::string_view regime) {

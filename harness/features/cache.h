@@ -23,7 +23,8 @@ std::vector<int> block_table(const Case& c);
 int shared_keys(const Case& c, int b);
 
 /// K or V of a case, from the dense (B, Hkv, Nk, d) of the host to the dense tensor that placement() places:
-/// its pages, if there are any. Where no request has a key there is NaN.
+/// its pages, if there are any. Where no request has a key there is NaN, also before the first key that a
+/// window leaves: a cache may have given up what no row will see again.
 std::vector<std::uint16_t> in_slots(const Case& c, const std::vector<std::uint16_t>& dense);
 
 }  // namespace ladder

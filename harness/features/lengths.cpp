@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <string_view>
 
 #include "harness/base/numbers.h"
@@ -119,8 +118,9 @@ double scores_of_requests(const Case& c) {
 }
 
 double keys_of_requests(const Case& c, double) {
-    const std::vector<int> lengths = lengths_of(c);
-    return std::accumulate(lengths.begin(), lengths.end(), 0.0);
+    double keys = 0;
+    for (int b = 0; b < c.shape.B; ++b) keys += keys_of_rows(c, b);
+    return keys;
 }
 
 void put_small_requests(Case& c) {

@@ -11,6 +11,7 @@
 #include "harness/features/cache.h"
 #include "harness/features/checks.h"
 #include "harness/features/feature.h"
+#include "harness/features/features.h"
 #include "harness/problem/shape.h"
 #include "stages/errors.h"
 
@@ -52,9 +53,9 @@ std::vector<std::uint16_t> in_slots(const Case& c, const std::vector<std::uint16
     const std::vector<int> table = block_table(c);
     std::vector<std::uint16_t> slots(std::size_t(paged ? pool_pages(c) : s.B) * s.Hkv * N * s.d, unused_slot);
     for (int b = 0; b < s.B; ++b) {
-        const int length = length_of(c, b);
+        const int length = length_of(c, b), first = mask_of(c, b, 0).first(0);
         for (int h = 0; h < s.Hkv; ++h) {
-            for (int j = 0; j < length; ++j) {
+            for (int j = first; j < length; ++j) {
                 const std::size_t slot = paged ? table[std::size_t(b) * columns + j / N] : b;
                 std::copy_n(
                     dense.begin() + ((std::ptrdiff_t{b} * s.Hkv + h) * s.Nk + j) * s.d, s.d,

@@ -35,6 +35,8 @@ int longest_prefix(const Case& c) {
 void require_prefix(const Case& c) {
     const int prefix = c.features.prefix;
     if (c.features.page_size == 0) throw BadUsage("a shared prefix needs pages: --page-size");
+    if (c.features.window != Window())
+        throw BadUsage("a shared prefix, which every row sees, does not go with a window");
     if (prefix < 0 || prefix % c.features.page_size != 0)
         throw BadUsage(
             fmt::format("a prefix of {} keys is not so many pages of {}", prefix, c.features.page_size));
@@ -98,6 +100,7 @@ void take_prefix(const Given& given, Problem& p, Features& f) {
     const std::int64_t prefix = given.integer("prefix"), size = p.page_size;
     if (prefix == 0) return;
     if (size == 0) refuse("prefix", "it needs pages: block_table");
+    if (f.window != Window()) refuse("prefix", "every row sees it, so it does not go with window");
     if (prefix < 0 || prefix % size != 0)
         refuse("prefix", "{} keys are not so many pages of {}", prefix, size);
     std::int64_t keys = given.Nk;
@@ -123,6 +126,7 @@ FeatureInfo prefix_feature() {
         Feature::prefix, "--prefix", "N", "The first N keys of all requests are the same, in the same pages");
     info.in_short = [](const Features& f) { return short_size(f.prefix) + " in "; };
     info.require = require_prefix;
+    info.excludes = {Feature::window};
     info.fill = [](const Case& c, const void*, Problem& p) { p.prefix = c.features.prefix; };
     info.keys = [](const Case& c, double keys) { return keys - (c.shape.B - 1.0) * c.features.prefix; };
     info.tell_peers = [](const Case& c, nlohmann::json& features) { features["prefix"] = c.features.prefix; };

@@ -95,6 +95,7 @@ FeatureInfo window_feature() {
         mask.right = c.features.window.right;
     };
     info.visible_scores = scores_of_rows;
+    info.keys = [](const Case& c, double) { return c.shape.B * keys_of_rows(c, 0); };
     info.tell_peers = [](const Case& c, nlohmann::json& features) {
         features["window"] = {c.features.window.left, c.features.window.right};
     };

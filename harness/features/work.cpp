@@ -24,6 +24,11 @@ double scores_of_rows(const Case& c) {
     return double(c.shape.B) * c.shape.H * scores;
 }
 
+double keys_of_rows(const Case& c, int b) {
+    const reference::Mask mask = mask_of(c, b, 0);
+    return std::max(0, mask.end(c.shape.Nq - 1) - mask.first(0));
+}
+
 double flops(const Shape& shape, bool causal, Pass pass, const Features& features) {
     const double scores = visible_scores({.shape = shape, .causal = causal, .features = features});
     return (pass == Pass::forward ? 1 : 2.5) * 4 * scores * shape.d;

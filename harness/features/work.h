@@ -13,6 +13,9 @@ double visible_scores(const Case& c);
 /// The same, row by row: of masks that leave each row a range of keys, the same in each head.
 double scores_of_rows(const Case& c);
 
+/// Keys that some row of a batch entry sees, of masks that leave each row a range of keys.
+double keys_of_rows(const Case& c, int b);
+
 /// Floating-point operations as the FlashAttention papers count them: 4 d for each score that a mask leaves,
 /// half of B H N N if it is causal; 2.5 times that in the backward pass, whose products are five and not two.
 /// Masks that the seed draws are those of seed 1.

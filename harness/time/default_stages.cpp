@@ -4,6 +4,7 @@
 
 #include "harness/cases/regimes.h"
 #include "harness/features/features.h"
+#include "harness/features/work.h"
 #include "harness/problem/case.h"
 #include "harness/time/fastest.h"
 
@@ -109,8 +110,14 @@ const Stage* DefaultStages::find(const ProblemLabel& problem) const {
         if (nearest->stage != nullptr && why_not_taken(*nearest->stage, c).empty()) return nearest->stage;
     }
     if (!std::get<2>(kind).empty()) {
-        return first(with_features_,
-                     [&](const Stage* stage) { return computes(stage) && why_not_taken(*stage, c).empty(); });
+        const auto takes_it = [&](const Stage* stage) {
+            return computes(stage) && why_not_taken(*stage, c).empty();
+        };
+        const bool decodes = problem.features.has_cache() || counts_bytes(problem.shape);
+        const Stage* in_its_field = first(with_features_, [&](const Stage* stage) {
+            return takes_it(stage) && is_decoding(stage->shows_in) == decodes;
+        });
+        return in_its_field != nullptr ? in_its_field : first(with_features_, takes_it);
     }
     return first(candidates_, [&](const Stage* stage) {
         const bool in_its_field =

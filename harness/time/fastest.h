@@ -53,7 +53,7 @@ std::vector<const RecordedTimes*> nearest_to(const ProblemLabel& problem,
 /// timed there and run here, but for rungs that are slower than another one by more than two runs differ. If
 /// none of them runs here, or nothing is recorded, the last rung that does: of decoding for one query row,
 /// else of long queries. Where a problem has a Feature, a rung that takes as little else as can be comes
-/// before a later one.
+/// before a later one, and one that decodes before others where there is a cache, or few rows bound by bytes.
 class DefaultStages {
   public:
     /// Two stages are equally fast if one reaches this share of the other's speed.

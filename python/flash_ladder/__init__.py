@@ -140,7 +140,8 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
 
 
 def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: Any = None, block_table: Any = None,
-           seqused: Any = None, prefix: int = 0, causal: bool = False, scale: Optional[float] = None,
+           seqused: Any = None, prefix: int = 0, causal: bool = False, window: Optional[Sequence[int]] = None,
+           softcap: float = 0.0, alibi_slopes: Any = None, sinks: Any = None, scale: Optional[float] = None,
            stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Any:
     """Attention of a few new rows of each request to its cache of keys and values.
 
@@ -151,20 +152,24 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: 
     k_scale, v_scale: what the numbers of caches in float8_e4m3fn are multiplied by, as quantize(cache, axis=2) gives them:
         (B, Hkv), fp32, or one number for all.
     block_table: (B, n): in which pages a request's keys are, in their order. Requests may share pages. Entries past
-        a request's last key mean nothing.
+        a request's last key mean nothing. In a window nothing is read of the keys before the first that row 0 sees, so
+        their pages may be given to others; but each entry must name a page.
     seqused: (B,), or one number for all: the keys that each request has, 0 to N or n page_size; by default all. What lies
         past them may be anything, NaN as well.
     prefix: how many keys all requests begin with, in the same pages, whole ones. Every row must see them. They are
-        read for all requests together.
+        read for all requests together. Not with a window.
     causal: of a draft of Nq rows, row i sees the keys j <= i + keys - Nq: the last row sees all.
+    window, softcap, alibi_slopes, sinks: as in attention(), where a row's position is that of the causal mask,
+        i + keys - Nq. A cache in float8_e4m3fn takes none of them.
     Otherwise as attention(), and so are integers: those on a GPU are not checked.
 
     Returns O (B, Nq, H, d), laid out as q is; or (O, L), with L (B, H, Nq), fp32. There are no gradients.
     """
+    mask = dict(causal=causal, window=window, block_table=block_table, seqused=seqused, prefix=prefix, softcap=softcap,
+                alibi_slopes=alibi_slopes, sinks=sinks)
     if _arrays.is_torch(q):
         from . import torch
-        return torch.decode(q, k_cache, v_cache, k_scale=k_scale, v_scale=v_scale, block_table=block_table,
-                            seqused=seqused, prefix=prefix, causal=causal, scale=scale, stage=stage,
+        return torch.decode(q, k_cache, v_cache, **mask, k_scale=k_scale, v_scale=v_scale, scale=scale, stage=stage,
                             return_lse=return_lse, backend=backend)
     caches = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
     for name, x in caches.items():
@@ -177,8 +182,7 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: 
     if k_scale is not None:  # DLPack knows uint8
         caches.update(k_cache=k_cache.view("uint8"), v_cache=v_cache.view("uint8"))
     heads_first = [x.transpose(0, 2, 1, 3) for x in caches.values()]
-    call = _Call(True, stage, backend, dict(zip("QKV", heads_first)), causal=causal,
-                 block_table=block_table, seqused=seqused, prefix=prefix, **scales)
+    call = _Call(True, stage, backend, dict(zip("QKV", heads_first)), **mask, **scales)
     if call.width != q.shape[3]:
         raise ValueError(f"{call.kernel.folder()} has no head dimension {q.shape[3]}, and decode copies no cache")
     O, L = call.forward(heads_first[0], _arguments.scale_of(scale))

@@ -120,19 +120,22 @@ def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, 
 
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Scales] = None,
            v_scale: Optional[Scales] = None, block_table: Optional[Integers] = None,
-           seqused: Optional[Integers] = None, prefix: int = 0, causal: bool = False, scale: Optional[float] = None,
-           stage: Optional[StageName] = None, return_lse: bool = False,
-           backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
+           seqused: Optional[Integers] = None, prefix: int = 0, causal: bool = False,
+           window: Optional[Sequence[int]] = None, softcap: float = 0.0, alibi_slopes: Optional[Scales] = None,
+           sinks: Optional[Scales] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
+           return_lse: bool = False, backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """flash_ladder.decode of tensors. Integers, and lists of scales, are as in attention(). A call that would need
     gradients is refused."""
     _require_tensors(Q=q, K=k_cache, V=v_cache)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k_cache, v_cache)):
+    inputs = [x for x in (q, k_cache, v_cache, alibi_slopes, sinks) if isinstance(x, Tensor)]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         raise ValueError("decode has no gradients: call it under torch.no_grad()")
     _arguments.require_cache(*(tuple(x.shape) for x in (q, k_cache, v_cache)), block_table is not None)
     _eight_bits.require_cache({"k_cache": k_cache, "v_cache": v_cache}, {"k_scale": k_scale, "v_scale": v_scale})
     tensors = _autocast(q, k_cache, v_cache) if k_scale is None else (*_autocast(q), k_cache, v_cache)
     q, k, v = (x.transpose(1, 2) for x in tensors)
-    mask = dict(causal=causal, k_scale=k_scale, v_scale=v_scale, block_table=block_table, seqused=seqused, prefix=prefix)
+    mask = dict(causal=causal, window=window, k_scale=k_scale, v_scale=v_scale, block_table=block_table, seqused=seqused,
+                prefix=prefix, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks)
     try:
         o, lse = _decode(q, k, v, *_given(q, k, mask),
                          _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))

@@ -48,7 +48,7 @@ def why_not(test, case):
             return f"{' and '.join(sorted(features))} at head dimension {d}", ""
         if "kvcache" not in test:
             return "", "packed sequences in pages"
-        return "", "" if is_decoding(d, alibi or window, case["has_leftpad"]) else "a cache"
+        return "", "" if is_decoding(d, case["has_leftpad"]) else "a cache"
     exactly = case.get("deterministic", "deterministic" in test)
     if stage_of(d, features, True, exactly) is None:
         above = "" if exactly else f" at head dimension {d}"

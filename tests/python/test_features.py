@@ -221,6 +221,8 @@ def test_decoding_takes_the_last_rung_that_takes_it(requests):
     shape = (3, 4, 2, 4, 48, 64)
     assert flash_ladder.default_stage(shape, seqused=lengths) == LENGTHS
     assert flash_ladder.default_stage(shape, page_size=16) == PAGES
+    assert flash_ladder.default_stage(shape, page_size=16, window=(9, 0), sinks="drawn") == stage_that("window", "pages")
+    assert flash_ladder.default_stage(shape, softcap=5.0, seqused=lengths) == stage_that("softcap", "pages")
     assert flash_ladder.default_stage(shape, page_size=16, seqused=[48, 40, 39], prefix=32) == stage_that("prefix")
     dense = flash_ladder.decode(q, k, v, causal=True)
     heads_first = [x.swapaxes(1, 2) for x in (q, k, v)]
@@ -369,6 +371,7 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
         (TypeError, "seed is 1.5; expected a whole number", dropout(0.1, 1.5)),
         (ValueError, "shape is (2, 2); expected (B, H, Nq, Nk)", lambda: flash_ladder.dropout_mask((2, 2), 0.1, 1)),
         (ValueError, "prefix: it needs pages: block_table", decode(prefix=16)),
+        (ValueError, "prefix: every row sees it, so it does not go with window", paged(shared, prefix=16, window=(9, 0))),
         (ValueError, "prefix: 17 keys are not so many pages of 16", paged(shared, prefix=17)),
         (ValueError, "prefix: -16 keys are not so many pages of 16", paged(shared, prefix=-16)),
         (ValueError, "prefix: each row must see its 48 keys; one sees 45", paged(shared, prefix=48, causal=True)),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parent.parent / "peer_tests.sh"
+INTERFACE = SCRIPT.parents[1] / "python" / "flash_ladder" / "flash_attn_interface.py"
 TORCH = """
 import sys, types
 float16, __version__ = "float16", "2.11"
@@ -97,6 +99,7 @@ def run(tmp_path):
         write("modules/einops.py", "")
         write("modules/flash_ladder/__init__.py", PACKAGE, blind=blind)
         write("modules/flash_ladder/torch.py", ATTENTION)
+        shutil.copy(INTERFACE, tmp_path / "modules/flash_ladder")
         write("checkout/tests/test_flash_attn.py", TESTS, wrong=wrong)
         write("checkout/flash_attn/bert_padding.py", "padding = 0\n")
         write("checkout/flash_attn/layers/rotary.py", "apply_rotary_emb = 0\n")
@@ -151,83 +154,3 @@ def test_what_cannot_run_says_why_in_one_line(run, arguments, blind, code, words
     done = run(*arguments, blind=blind)
     assert (done.returncode, done.stdout) == (code, "")
     assert words in done.stderr and done.stderr.count("\n") == 1
-
-
-@pytest.fixture
-def flash_attn(monkeypatch):
-    """That project's functions by the package that is here."""
-    pytest.importorskip("torch")
-    import flash_ladder
-    if flash_ladder._core.why_not("cpu"):
-        pytest.skip("there is no CPU back-end")
-    monkeypatch.syspath_prepend(str(SCRIPT.with_name("peer_tests")))
-    import flash_attn
-    return flash_attn
-
-
-def drawn(*sizes, d=64):
-    """Tensors (B, N, H, d) of these (N, H), the same ones each time"""
-    import torch
-    return [torch.randn(2, rows, heads, d, generator=torch.Generator().manual_seed(rows)).half() for rows, heads in sizes]
-
-
-def scores(q, k, seen, slopes=None):
-    """S in double precision, of (B, N, H, d), where a row sees a key; ALiBi by the slopes (B, H)"""
-    import torch
-    k = k.double().repeat_interleave(q.shape[2] // k.shape[2], 2)
-    S = torch.einsum("bihd,bjhd->bhij", q.double(), k) / q.shape[3] ** .5
-    if slopes is not None:
-        rows = torch.arange(q.shape[1])[:, None] + k.shape[1] - q.shape[1]
-        S -= slopes[..., None, None] * (rows - torch.arange(k.shape[1])).abs()
-    return S.masked_fill(~seen, -torch.inf)
-
-
-def is_near(o, P, v):
-    """Whether O (B, N, H, d) is P V."""
-    import torch
-    exact = torch.einsum("bhij,bjhd->bihd", P, v.double().repeat_interleave(o.shape[2] // v.shape[2], 2))
-    return ((o - exact).norm() / exact.norm()).item() < 1e-3
-
-
-@pytest.mark.parametrize("window, alibi", [((-1, -1), False), ((20, -1), True)])
-def test_dropout_is_what_their_tests_read(flash_attn, window, alibi):
-    """The sign of the third output, its size by their maximum, and O divided by 1 - p; of documents in their places."""
-    import flash_ladder
-    import torch
-    q, k, v = drawn((33, 4), (50, 2), (50, 2))
-    slopes = torch.rand(2, 4, generator=torch.Generator().manual_seed(1)) if alibi else None
-    torch.manual_seed(5)
-    seed = torch.randint(2**63 - 1, ()).item()
-    asked = dict(causal=True, window_size=window, return_attn_probs=True)
-    torch.manual_seed(5)
-    o, _, signed = flash_attn.flash_attn_func(q, k, v, 0.17, alibi_slopes=slopes, **asked)
-    kept = torch.from_numpy(flash_ladder.dropout_mask((2, 4, 33, 50), 0.17, seed))
-    seen = torch.ones(33, 50, dtype=torch.bool).tril(17)
-    if alibi:
-        seen = seen.triu(17 - 20)
-    S = scores(q, k, seen, slopes)
-    assert torch.equal((signed >= 0)[..., seen], kept[..., seen])
-    assert torch.allclose(signed.abs().double(), torch.exp(S - S.amax(-1, keepdim=True)), atol=1e-4)
-    assert is_near(o, S.softmax(-1) * kept / 0.83, v)
-    torch.manual_seed(5)
-    flat, _, placed = flash_attn.flash_attn_varlen_func(
-        *(x.flatten(0, 1) for x in (q, k, v)), torch.tensor([0, 33, 66]), torch.tensor([0, 50, 100]), 35, 51, 0.17,
-        alibi_slopes=slopes, **asked)
-    assert torch.equal(flat[:33], o[0])  # of the first document, which has the first seed
-    assert placed.shape == (2, 4, 35, 51) and torch.equal(placed[0, :, :33, :50], signed[0])
-
-
-def test_requests_of_a_cache_see_their_own_keys(flash_attn):
-    """New keys and values are in it, padding before it is not, and distances count from its last key."""
-    import torch
-    q, k, v, k_cache, v_cache = drawn((3, 4), (2, 2), (4, 2), (40, 2), (41, 2))
-    v, v_cache = v[:, :2], v_cache[:, :40]
-    slopes, lengths, padding = torch.tensor([[.5, 0, 1, .1]] * 2), torch.tensor([30, 7]), torch.tensor([26, 0])
-    o = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths, cache_leftpad=padding,
-                                           causal=True, window_size=(9, -1), alibi_slopes=slopes)
-    for i, (begin, end) in enumerate(((26, 32), (0, 9))):
-        assert torch.equal(k_cache[i, end - 2:end], k[i]) and torch.equal(v_cache[i, end - 2:end], v[i])
-        keys, values = k_cache[i:i + 1, begin:end], v_cache[i:i + 1, begin:end]
-        last = end - begin - 3
-        seen = torch.ones(3, end - begin, dtype=torch.bool).tril(last).triu(last - 9)
-        assert is_near(o[i:i + 1], scores(q[i:i + 1], keys, seen, slopes[:1]).softmax(-1), values)

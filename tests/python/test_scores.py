@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import relative, visible
-from test_features import KEYS, ROWS, SINKS, SLOPES, agrees, in_documents, packed, softmax  # noqa: F401
+from test_features import KEYS, ROWS, SINKS, SLOPES, agrees, in_documents, packed, requests, softmax  # noqa: F401
 
 import flash_ladder
 
@@ -80,3 +80,28 @@ def test_all_at_once(packed):
         if row < end and key < last:
             alone = packed[0][:, :, row:end], *(x[:, :, key:last] for x in packed[1:])
             assert abs(O[:, :, row:end] - flash_ladder.attention(*alone, causal=True, **options)).max() < 1e-2
+
+
+@pytest.mark.parametrize("window", [None, (9, 0), (30, -1)])
+def test_decoding_in_windows_and_with_scores(requests, window):
+    """Each alone and all at once, in pages and in one piece; whatever lies before the window."""
+    q, k, v, lengths = requests
+    all_at_once = dict(softcap=2.0, alibi_slopes=SLOPES[0], sinks=SINKS)
+    for b, length in enumerate(lengths):
+        first = 0 if window is None else max(0, length - 4 - window[0])
+        for x in k, v:
+            x[b, length:] = x[b, :first] = np.nan
+    pools, table = [x.reshape(9, 16, 2, 64) for x in (k, v)], np.arange(9, dtype=np.int32).reshape(3, 3)
+    for scores in {"softcap": 2.0}, {"alibi_slopes": SLOPES[0]}, {"sinks": SINKS}, all_at_once:
+        options = dict(seqused=lengths, causal=True, window=window, **scores, return_lse=True, backend="checked")
+        O, L = flash_ladder.decode(q, *pools, block_table=table, **options)
+        dense = flash_ladder.decode(q, k, v, **options)
+        assert (O == dense[0]).all() and (L == dense[1]).all()
+        for b, length in enumerate(lengths):
+            if length == 0:
+                assert (O[b] == 0).all() and (L[b] == np.reshape(scores.get("sinks", -np.inf), (-1, 1))).all()
+                continue
+            own = (np.nan_to_num(x[b:b + 1].swapaxes(1, 2)) for x in (q, k[:, :length], v[:, :length]))
+            seen = visible(4, length, True, window)
+            exact = of_scores(*own, seen, **scores)
+            agrees((O[b:b + 1].swapaxes(1, 2), L[b:b + 1]), exact)

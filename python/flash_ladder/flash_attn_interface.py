@@ -1,0 +1,234 @@
+"""The FlashAttention project's functions by the ladder's stages, by their names, positions, layouts and defaults:
+
+    import flash_ladder.flash_attn_interface as flash_attn
+
+Tensors are (B, N, H, d), or of packed sequences (tokens, H, d). What no stage takes is refused by name (NotTaken) and never
+ignored, but for what changes no result: num_splits. What that project's kernels do before attention is done here by
+PyTorch: rotary embedding, new keys that are put into a cache. Where no stage takes all of a call at once, as padding at
+the beginning of a cache, there is a call for each document or request. docs/python.md says what differs.
+"""
+
+import functools
+
+import torch
+
+import flash_ladder
+from flash_ladder import torch as ladder
+
+__all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache", "NotTaken"]
+
+BACKEND = "gpu" if torch.cuda.is_available() else "cpu"
+HEAD_DIMS = {d for stage in flash_ladder.stages() for d in stage.head_dims}
+#: Features of a problem, each by an example for 8 rows and keys
+FEATURES = {"packed sequences": {"cu_seqlens_q": [0, 8]}, "windows": {"window": (2, 2)},
+            "dropout": {"dropout_p": 0.5, "seed": 1}, "softcap": {"softcap": 50.0}, "ALiBi": {"alibi_slopes": "geometric"}}
+
+
+class NotTaken(NotImplementedError):
+    """What is asked for, no stage takes."""
+
+
+@functools.lru_cache(None)
+def stage_of(d, features, backward=False, exactly=False):
+    """The stage that computes attention with all of these features, or its gradients, `exactly` the same bits each time.
+    None if there is none."""
+    options = {name: x for feature in features for name, x in FEATURES[feature].items()}
+    if "ALiBi" in features and "packed sequences" in features:
+        return None  # tests give each document slopes of its own; a call with documents takes one for each head
+    try:
+        return flash_ladder._core.default_stage(not backward, (1, 1, 1, 8, 8, d), " ".join(
+            flash_ladder._arguments.options(False, options.pop("window", None), **options)), BACKEND, exactly)
+    except ValueError:
+        return None
+
+
+def features_of(window=False, dropout=False, softcap=False, alibi=False):
+    asked = {"windows": window, "dropout": dropout, "softcap": softcap, "ALiBi": alibi}
+    return frozenset(name for name, is_asked in asked.items() if is_asked)
+
+
+def at_once(d, features, exactly):
+    """Whether one call takes packed sequences with these features, and a stage computes the gradients."""
+    features |= {"packed sequences"}
+    return stage_of(d, features) is not None and stage_of(d, features, True, exactly) is not None
+
+
+def _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+               return_attn_probs, **documents):
+    """O (B, H, N, d), L and, where it is asked for, the signed P of (B, H, N, d) each.
+
+    That project divides O by 1 - dropout_p, although it decides by random bytes as well, and keeps 212 of 256 elements at
+    0.17. The ladder divides by the share that it keeps. Their quotient is the one number by which O, and through it each
+    gradient, is translated here; the rounding that this adds to O and dO counts against the ladder.
+    """
+    if dropout_p and softcap:
+        raise NotTaken("softcap with dropout, whose P is another")
+    window = tuple(int(side) for side in window_size)
+    features = features_of(window != (-1, -1), dropout_p, softcap, alibi_slopes is not None)
+    if documents:
+        features |= {"packed sequences"}
+    backward_stage = None
+    if deterministic and (backward_stage := stage_of(q.shape[-1], features, True, True)) is None:
+        raise NotTaken("gradients that repeat exactly")
+    seed = torch.randint(2**63 - 1, ()).item() if dropout_p else None  # by the generator that tests seed
+    O, L = ladder.attention(q, k, v, causal=causal, window=window, dropout_p=dropout_p, seed=seed, softcap=softcap,
+                            alibi_slopes=alibi_slopes, scale=softmax_scale, backward_stage=backward_stage,
+                            return_lse=True, **documents)
+    if not dropout_p:
+        return O, L, None
+    O = O * ((1 - round(256 * dropout_p) / 256) / (1 - dropout_p))
+    if not return_attn_probs:
+        return O, L, None
+    return O, L, _signed_P(q, k, L, causal, window, alibi_slopes, softmax_scale, dropout_p, seed)
+
+
+@torch.no_grad()
+def _signed_P(q, k, L, causal, window, alibi_slopes, scale, dropout_p, seed):
+    """What tests take dropout and the softmax from, as that project's kernel leaves them: (B, H, Nq, Nk), negative where an
+    element is dropped, of the size exp(S - m). Tests turn it into P by their own m and log(l). No stage stores P; it is
+    computed here from the L that the stage returned, so what tests find in it is that L and the package's dropout_mask().
+    """
+    Nq, Nk = q.shape[2], k.shape[2]
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    S = (q.float() @ k.float().mT) * (q.shape[3] ** -0.5 if scale is None else scale)
+    distance = torch.arange(Nk, device=S.device) - torch.arange(Nk - Nq, Nk, device=S.device)[:, None]
+    if alibi_slopes is not None:
+        S -= alibi_slopes[..., None, None] * distance.abs()
+    left, right = (Nk if side < 0 else side for side in window)
+    S.masked_fill_((distance > (0 if causal else right)) | (distance < -left), -torch.inf)
+    m, log_l = S.amax(-1, keepdim=True), S.logsumexp(-1, keepdim=True)  # with m in it
+    P = torch.exp(S - L[..., None]) * torch.exp(log_l - m)
+    return torch.where(_kept(tuple(S.shape), dropout_p, seed, S.device), P, -P)
+
+
+@functools.lru_cache(2)
+def _kept(shape, dropout_p, seed, device):
+    """The package's mask on the device: a test that repeats its call asks for the same one each time."""
+    return torch.from_numpy(flash_ladder.dropout_mask(shape, dropout_p, seed)).to(device)
+
+
+def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
+    """(B, N, H, d) each."""
+    O, L, P = _attention(*(x.transpose(1, 2) for x in (q, k, v)), dropout_p, softmax_scale, causal, window_size, softcap,
+                         alibi_slopes, deterministic, return_attn_probs)
+    return (O.transpose(1, 2), L, P) if return_attn_probs else O.transpose(1, 2)
+
+
+def flash_attn_kvpacked_func(q, kv, *arguments, **named):
+    return flash_attn_func(q, kv[:, :, 0], kv[:, :, 1], *arguments, **named)
+
+
+def flash_attn_qkvpacked_func(qkv, *arguments, **named):
+    return flash_attn_func(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], *arguments, **named)
+
+
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0,
+                           softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+                           deterministic=False, return_attn_probs=False, block_table=None):
+    """(tokens, H, d) each, or K and V (pages, page size, H, d)."""
+    features = features_of(tuple(window_size) != (-1, -1), dropout_p, softcap, alibi_slopes is not None)
+    arguments = dropout_p, softmax_scale, causal, window_size, softcap
+    if block_table is None and at_once(q.shape[-1], features, deterministic):
+        O, L, _ = _attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), *arguments, alibi_slopes, deterministic, False,
+                             cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
+        O = O[0].transpose(0, 1)
+        return (O, L[0], None) if return_attn_probs else O
+    bounds = [list(zip(x, x[1:])) for x in (cu_seqlens_q.tolist(), cu_seqlens_k.tolist())]
+    results = []
+    for i, ((q0, q1), (k0, k1)) in enumerate(zip(*bounds)):
+        rows = [x[k0:k1] if block_table is None else x[block_table[i]].flatten(0, 1)[:k1 - k0] for x in (k, v)]
+        slopes = alibi_slopes if alibi_slopes is None or alibi_slopes.dim() == 1 else alibi_slopes[i]
+        results.append(_attention(*(x.transpose(0, 1)[None] for x in (q[q0:q1], *rows)), *arguments, slopes, deterministic,
+                                  return_attn_probs))
+    O, L = torch.cat([O[0].transpose(0, 1) for O, _, _ in results]), torch.cat([L[0] for _, L, _ in results], 1)
+    if not return_attn_probs:
+        return O
+    if not dropout_p:
+        return O, L, None
+    P = torch.zeros(len(results), q.shape[1], max_seqlen_q, max_seqlen_k, device=q.device)
+    for whole, (_, _, part) in zip(P, results):
+        whole[:, :part.shape[2], :part.shape[3]] = part[0]
+    return O, L, P
+
+
+def flash_attn_varlen_kvpacked_func(q, kv, *arguments, **named):
+    return flash_attn_varlen_func(q, kv[:, 0], kv[:, 1], *arguments, **named)
+
+
+def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, *arguments, **named):
+    return flash_attn_varlen_func(qkv[:, 0], qkv[:, 1], qkv[:, 2], cu_seqlens, cu_seqlens, max_seqlen, max_seqlen,
+                                  *arguments, **named)
+
+
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
+                            cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None,
+                            causal=False, window_size=(-1, -1), softcap=0.0, rotary_interleaved=True,
+                            alibi_slopes=None, num_splits=0, return_softmax_lse=False):
+    """(B, N, H, d) each. New rows k and v are written to the cache first, and rotated before, if there are rotary_cos and
+    rotary_sin, (positions, columns / 2). A stage of decoding takes lengths, pages, windows and scores. A cache that begins
+    with padding, and one of other head dimensions, is asked of attention(), request by request, of keys that are copied."""
+    if k is not None and cache_seqlens is None:
+        raise ValueError("k and v are new rows of a cache, whose length is cache_seqlens; it is None")
+    window = tuple(int(side) for side in window_size)
+    if cache_batch_idx is not None and block_table is not None:
+        raise ValueError("cache_batch_idx and block_table: each says where the keys of a request are")
+    entries = None if cache_batch_idx is None else cache_batch_idx.long()
+    lengths = _lengths(cache_seqlens, q)
+    if k is not None:
+        at = lengths[:, None] + torch.arange(k.shape[1], device=q.device)
+        if rotary_cos is not None:
+            k = _rotated(k, rotary_cos, rotary_sin, at, rotary_interleaved)
+            forward = causal or window != (-1, -1)  # otherwise all rows are at one position
+            q_at = lengths[:, None] + torch.arange(q.shape[1], device=q.device) * forward
+            q = _rotated(q, rotary_cos, rotary_sin, q_at, rotary_interleaved)
+        pages = torch.arange(len(k), device=k.device) if entries is None else entries
+        pages, slots = pages[:, None].expand_as(at), at
+        if block_table is not None:
+            pages, slots = block_table.gather(1, at // k_cache.shape[1]).long(), at % k_cache.shape[1]
+        k_cache[pages, slots], v_cache[pages, slots] = k.to(k_cache.dtype), v.to(v_cache.dtype)
+        lengths = lengths + k.shape[1]
+    asked = dict(causal=causal, window=window, softcap=softcap, alibi_slopes=alibi_slopes, scale=softmax_scale)
+    if is_decoding(q.shape[-1], cache_leftpad is not None):
+        rows = (k_cache, v_cache) if entries is None else (k_cache[entries], v_cache[entries])
+        O, L = ladder.decode(q, *rows, block_table=block_table, seqused=None if lengths is None else lengths.int(),
+                             **asked, return_lse=True)
+        return (O, L) if return_softmax_lse else O
+    results = []
+    ends = [None] * len(q) if lengths is None else lengths.tolist()
+    for i, end in enumerate(ends):
+        begin = 0 if cache_leftpad is None else int(cache_leftpad[i])
+        entry = i if entries is None else entries[i]
+        keys = [cache[entry] if block_table is None else cache[block_table[i]].flatten(0, 1) for cache in (k_cache, v_cache)]
+        slopes = alibi_slopes if alibi_slopes is None or alibi_slopes.dim() == 1 else alibi_slopes[i]
+        if end == begin:  # a request without keys
+            results.append((torch.zeros_like(q[i:i + 1]).transpose(1, 2),
+                            q.new_full((1, q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)))
+            continue
+        results.append(_attention(*(x.transpose(0, 1)[None] for x in (q[i], *(x[begin:end] for x in keys))), 0.0,
+                                  softmax_scale, causal, window, softcap, slopes, False, False)[:2])
+    O, L = (torch.cat(parts) for parts in zip(*((O.transpose(1, 2), L) for O, L in results)))
+    return (O, L) if return_softmax_lse else O
+
+
+def is_decoding(d, is_padded):
+    """Whether decode() takes a cache: of a kernel's head dimension, without padding first."""
+    return d in HEAD_DIMS and not is_padded
+
+
+def _lengths(lengths, q):
+    """(B,), or None: that project takes one number for all, too."""
+    if lengths is None or isinstance(lengths, torch.Tensor) and lengths.dim() > 0:
+        return lengths
+    return torch.full(q.shape[:1], int(lengths), dtype=torch.int32, device=q.device)
+
+
+def _rotated(x, cos, sin, positions, interleaved):
+    """x (B, N, H, d) with its first columns turned, pair by pair: columns 2c and 2c + 1, or c and c + half of them."""
+    cos, sin = (table[positions].float()[:, :, None] for table in (cos, sin))  # (B, N, 1, pairs)
+    pairs = cos.shape[-1]
+    turned, rest = x[..., :2 * pairs].float(), x[..., 2 * pairs:]
+    a, b = turned.unflatten(-1, (pairs, 2) if interleaved else (2, pairs)).unbind(-1 if interleaved else -2)
+    turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1 if interleaved else -2).flatten(-2)
+    return torch.cat([turned.to(x.dtype), rest], -1)

@@ -1,0 +1,138 @@
+"""flash_ladder.flash_attn_interface: the FlashAttention project's functions."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import flash_ladder  # noqa: E402
+
+if why := flash_ladder._core.why_not("cpu"):
+    pytest.skip(why, allow_module_level=True)
+
+from flash_ladder import flash_attn_interface as flash_attn  # noqa: E402
+
+
+def drawn(*sizes, d=64):
+    """Tensors (B, N, H, d) of these (N, H), the same ones each time"""
+    return [torch.randn(2, rows, heads, d, generator=torch.Generator().manual_seed(rows)).half() for rows, heads in sizes]
+
+
+def scores(q, k, seen, slopes=None):
+    """S in double precision, of (B, N, H, d), where a row sees a key; ALiBi by the slopes (B, H)"""
+    k = k.double().repeat_interleave(q.shape[2] // k.shape[2], 2)
+    S = torch.einsum("bihd,bjhd->bhij", q.double(), k) / q.shape[3] ** .5
+    if slopes is not None:
+        rows = torch.arange(q.shape[1])[:, None] + k.shape[1] - q.shape[1]
+        S -= slopes[..., None, None] * (rows - torch.arange(k.shape[1])).abs()
+    return S.masked_fill(~seen, -torch.inf)
+
+
+def is_near(o, P, v):
+    """Whether O (B, N, H, d) is P V."""
+    exact = torch.einsum("bhij,bjhd->bihd", P, v.double().repeat_interleave(o.shape[2] // v.shape[2], 2))
+    return ((o - exact).norm() / exact.norm()).item() < 1e-3
+
+
+@pytest.mark.parametrize("window, alibi", [((-1, -1), False), ((20, -1), True)])
+def test_dropout_is_what_their_tests_read(window, alibi):
+    """The sign of the third output, its size by their maximum, and O divided by 1 - p; of documents in their places."""
+    q, k, v = drawn((33, 4), (50, 2), (50, 2))
+    slopes = torch.rand(2, 4, generator=torch.Generator().manual_seed(1)) if alibi else None
+    torch.manual_seed(5)
+    seed = torch.randint(2**63 - 1, ()).item()
+    asked = dict(causal=True, window_size=window, return_attn_probs=True)
+    torch.manual_seed(5)
+    o, _, signed = flash_attn.flash_attn_func(q, k, v, 0.17, alibi_slopes=slopes, **asked)
+    kept = torch.from_numpy(flash_ladder.dropout_mask((2, 4, 33, 50), 0.17, seed))
+    seen = torch.ones(33, 50, dtype=torch.bool).tril(17)
+    if alibi:
+        seen = seen.triu(17 - 20)
+    S = scores(q, k, seen, slopes)
+    assert torch.equal((signed >= 0)[..., seen], kept[..., seen])
+    assert torch.allclose(signed.abs().double(), torch.exp(S - S.amax(-1, keepdim=True)), atol=1e-4)
+    assert is_near(o, S.softmax(-1) * kept / 0.83, v)
+    torch.manual_seed(5)
+    flat, _, placed = flash_attn.flash_attn_varlen_func(
+        *(x.flatten(0, 1) for x in (q, k, v)), torch.tensor([0, 33, 66]), torch.tensor([0, 50, 100]), 35, 51, 0.17,
+        alibi_slopes=slopes, **asked)
+    assert torch.equal(flat[:33], o[0])  # of the first document, which has the first seed
+    assert placed.shape == (2, 4, 35, 51) and torch.equal(placed[0, :, :33, :50], signed[0])
+
+
+def test_requests_of_a_cache_see_their_own_keys():
+    """New keys and values are in it, padding before it is not, and distances count from its last key."""
+    q, k, v, k_cache, v_cache = drawn((3, 4), (2, 2), (4, 2), (40, 2), (41, 2))
+    v, v_cache = v[:, :2], v_cache[:, :40]
+    slopes, lengths, padding = torch.tensor([[.5, 0, 1, .1]] * 2), torch.tensor([30, 7]), torch.tensor([26, 0])
+    o = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths, cache_leftpad=padding,
+                                           causal=True, window_size=(9, -1), alibi_slopes=slopes)
+    for i, (begin, end) in enumerate(((26, 32), (0, 9))):
+        assert torch.equal(k_cache[i, end - 2:end], k[i]) and torch.equal(v_cache[i, end - 2:end], v[i])
+        keys, values = k_cache[i:i + 1, begin:end], v_cache[i:i + 1, begin:end]
+        last = end - begin - 3
+        seen = torch.ones(3, end - begin, dtype=torch.bool).tril(last).triu(last - 9)
+        assert is_near(o[i:i + 1], scores(q[i:i + 1], keys, seen, slopes[:1]).softmax(-1), values)
+
+
+def cache_of(seed=3):
+    """Q of 3 rows, new rows, and a cache of 4 requests of 64 keys, of which 2 are asked"""
+    generator = torch.Generator().manual_seed(seed)
+    make = lambda *axes: torch.randn(*axes, 64, generator=generator).half()
+    return make(2, 3, 4), make(2, 3, 2), make(2, 3, 2), make(4, 64, 2), make(4, 64, 2)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("columns", [64, 16])
+def test_new_rows_are_rotated_and_put_into_the_cache(interleaved, columns):
+    """As complex numbers: pair c of a row at position n is multiplied by exp(i n w_c), and the other columns stay."""
+    q, k, v, k_cache, v_cache = cache_of()
+    lengths, which = torch.tensor([20, 0]), torch.tensor([3, 1])
+    angles = torch.arange(64)[:, None] * 0.1 ** torch.arange(columns // 2)
+    o = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, angles.cos(), angles.sin(), lengths, which, causal=True,
+                                           rotary_interleaved=interleaved)
+
+    def rotated(x):
+        x = x.double().clone()
+        order = torch.arange(columns).view(-1, 2) if interleaved else torch.arange(columns).view(2, -1).T
+        turn = torch.polar(torch.ones(()).double(), angles[lengths[:, None] + torch.arange(3)].double())[:, :, None]
+        y = torch.complex(x[..., order[:, 0]], x[..., order[:, 1]]) * turn
+        x[..., order[:, 0]], x[..., order[:, 1]] = y.real, y.imag
+        return x
+
+    turned = rotated(q)
+    for i, length in enumerate(lengths):
+        there = k_cache[which[i], length:length + 3]
+        assert (there - rotated(k)[i]).abs().max() < 4e-3 and torch.equal(v_cache[which[i], length:length + 3], v[i])
+        keys, values = (x[which[i], :length + 3][None] for x in (k_cache, v_cache))
+        seen = torch.ones(3, length + 3, dtype=torch.bool).tril(int(length))
+        assert is_near(o[i:i + 1], scores(turned[i:i + 1], keys, seen).softmax(-1), values)
+
+
+def test_pages_windows_and_scores_of_a_cache():
+    """New rows go where the block table says; lengths may be one number."""
+    q, k, v, k_cache, v_cache = cache_of()
+    table = torch.tensor([[5, 2, 7, 0], [1, 9, 3, 4]], dtype=torch.int32)
+    pools = [x.reshape(16, 16, 2, 64) for x in (k_cache, v_cache)]
+    dense = [pool[table.long()].flatten(1, 2) for pool in pools]
+    asked = dict(causal=True, window_size=(9, 0), softcap=2.0, alibi_slopes=torch.tensor([.5, 0, 1, .1]), return_softmax_lse=True)
+    for cache in dense:
+        cache[:, 30:33] = 0
+    dense[0][:, 30:33], dense[1][:, 30:33] = k, v
+    expected = flash_attn.flash_attn_with_kvcache(q, *dense, cache_seqlens=33, **asked)
+    got = flash_attn.flash_attn_with_kvcache(q, *pools, k, v, cache_seqlens=30, block_table=table, **asked)
+    assert torch.equal(got[0], expected[0]) and torch.equal(got[1], expected[1])
+    assert torch.equal(pools[0][table.long()].flatten(1, 2), dense[0])
+    padded = flash_attn.flash_attn_with_kvcache(q, *dense, cache_seqlens=33, cache_leftpad=torch.tensor([0, 4]), **asked)
+    assert (padded[0] - expected[0]).abs().max() < 2e-3  # the window begins after the padding
+    empty = flash_attn.flash_attn_with_kvcache(q, *dense, cache_seqlens=4, cache_leftpad=torch.tensor([0, 4]))
+    assert (empty[1] == 0).all() and (empty[0] != 0).any()
+
+
+def test_a_cache_says_what_is_wrong():
+    q, k, v, k_cache, v_cache = cache_of()
+    for words, asked in (("whose length is cache_seqlens", dict(k=k, v=v)),
+                         ("each says where the keys", dict(cache_batch_idx=torch.tensor([0, 1]), block_table=torch.zeros(2, 4)))):
+        with pytest.raises(ValueError, match=words):
+            flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, **asked)
+    with pytest.raises(flash_attn.NotTaken, match="softcap with dropout"):
+        flash_attn.flash_attn_func(q, k, v, 0.1, softcap=5.0)
