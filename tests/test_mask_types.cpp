@@ -99,14 +99,23 @@ TEST_CASE("mask types: column bounds and lists of tiles take all scores, sinks a
 
 TEST_CASE("mask types: gradients in a fixed order are right in every order of threads", "[cli]") {
     if (!available(Backend::checked)) return;
-    // Documents that share query tiles, one without rows, and parts of a key tile in a band and without
+    // Documents that share query tiles, one without rows, and parts of a key tile in a band and without;
+    // column bounds and lists of tiles
     const std::vector<std::vector<std::string>> problems = {
         {"--shape", "1,2,1,200,300,64", "--documents", "60x20,0x100,37x100,103x80", "--causal"},
         {"--shape", "1,1,1,200,200,128", "--documents", "10,10,60,120", "--window", "30,9", "--sms", "2"},
         {"--shape", "1,6,1,300,400,64", "--window", "90,0", "--dropout", "0.2,5", "--sms", "40"},
-        {"--shape", "1,5,1,400,400,128", "--causal", "--softcap", "20", "--alibi", "drawn", "--sms", "9"}};
+        {"--shape", "1,5,1,400,400,128", "--causal", "--softcap", "20", "--alibi", "drawn", "--sms", "9"},
+        {"--shape", "1,2,1,200,330,64", "--columns", "random", "--window", "90,5", "--alibi", "drawn"},
+        {"--shape", "1,4,2,150,330,128", "--columns", "query_heads", "--dropout", "0.2,5", "--sms", "3"},
+        {"--shape", "1,2,1,200,300,64", "--tiles", "random", "--softcap", "20", "--sms", "2"},
+        {"--shape", "1,2,1,150,330,128", "--tiles", "query_heads", "--dropout", "0.2,5"},
+        {"--shape", "1,2,1,130,200,256", "--tiles", "random", "--dropout", "0.2,5", "--sms", "2"},
+        {"--shape", "1,2,1,130,200,256", "--columns", "random", "--softcap", "20"},
+        {"--shape", "1,2,1,130,130,256", "--documents", "60,0,17,53", "--window", "30,9"}};
     for (const std::string order : {"forward", "reversed", "shuffled", "delayed"}) {
-        for (const auto& problem : problems) {
+        for (std::size_t n = 0; n < (order == "shuffled" || order == "delayed" ? problems.size() : 4); ++n) {
+            const std::vector<std::string>& problem = problems[n];
             std::vector<std::string> command{"verify", "94", "--order", order};
             command.insert(command.end(), problem.begin(), problem.end());
             const ProcessResult result = lab(command);
@@ -134,8 +143,12 @@ TEST_CASE("mask types: where bits must repeat, the default stage of gradients ta
     CHECK(of({.documents = "1000,3096"}) == 94);
     CHECK(of({.softcap = 30}) == 94);
     CHECK(of({.window = {1023, 0}, .sinks = "drawn", .dropout = {230, 1}}) == 94);
-    CHECK(of({.columns = "prefix"}) == -1);
-    CHECK(of({.tiles = "quarter"}) == -1);
+    CHECK(of({.columns = "prefix"}) == 94);
+    CHECK(of({.tiles = "quarter"}) == 94);
+    problem.shape.d = 256;
+    CHECK(of({}) == 59);
+    CHECK(of({.window = {1023, 0}}) == 94);
+    CHECK(of({.tiles = "quarter"}) == 94);
 }
 
 TEST_CASE("mask types: gradients refuse dropout in packed documents by name", "[cli]") {

@@ -1963,23 +1963,23 @@ def two_roles(f):
 @figure("58-order", "When each key tile adds to each query tile under a causal mask, in two orders of the sums")
 def orders_of_dQ(f):
     left, unit, height, keys, rows = 74, 30, 20, 4, 8
-    def panel(y, title, starts):
-        """A row for each key tile j, which adds to query tiles 2 j, 2 j + 1, ... from a start on."""
+    def panel(y, title, starts, step):
+        """A row for each key tile j, which adds to query tiles from 2 j on, up or down, from a start on."""
         f.text(0, y, title, bold=True)
         for n, (j, start) in enumerate(starts):
             top = y + 10 + height * n
             f.text(0, top + 14, f"key tile {j}", size=SMALL)
             if start:
-                f.cell(left, top, unit * start, height, "waits", None, color="faint", size=SMALL, dashed=True)
-            for i in range(2 * j, rows):
+                f.cell(left, top, unit * start, height, "hop" if start == 1 else f"{start} hops", None, color="faint", size=SMALL, dashed=True)
+            for at, i in enumerate(range(2 * j, rows)[::step]):
                 marked = i == 6
-                f.cell(left + unit * (start + i - 2 * j), top, unit, height, str(i), "pink" if marked else "shared",
+                f.cell(left + unit * (start + at), top, unit, height, str(i), "pink" if marked else "shared",
                        0.6 if marked else 0.25, size=SMALL, bold=marked)
-    panel(14, "last key tile first: no block waits", [(j, 0) for j in range(keys - 1, -1, -1)])
-    panel(124, "first key tile first", [(j, 3 * j) for j in range(keys - 1, -1, -1)])
+    panel(14, "query tiles upwards, last key tile first", [(j, 0) for j in range(keys - 1, -1, -1)], 1)
+    panel(124, "query tiles downwards, first key tile first", [(j, j) for j in range(keys)], -1)
     f.note(234, "Time goes to the right, a unit for each query tile; the numbers are query tiles. A key tile is two query tiles "
-           "long, so block j begins at query tile 2 j. Query tile 6 is marked: above, the key tiles reach it in the order of the "
-           "sum; below, key tile 3 reaches it first and has to add last. Hops take no time here.")
+           "long, so query tiles from 2 j on see key tile j. Query tile 6 is marked: the key tiles reach it in the order of the "
+           "sum in both. Above, no block waits, and the longest begins last; below, it begins first, and others wait for hops.")
 
 
 @figure("59-turns", "How a block of 59 takes its turn at a query tile")

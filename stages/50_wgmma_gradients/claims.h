@@ -28,23 +28,23 @@ struct GradientTiles {
     bool whole() const { return !p.causal && p.Nq() % 128 == 0 && p.Nk() % 128 == 0; }
 };
 
-/// The order of key tiles from 54 on, the last one first in 58, and into how many parts 55 divides their
-/// query tiles: as many as end soonest.
+/// The order of key tiles from 54 on, in other sections in 58, and into how many parts 55 divides their query
+/// tiles: as many as end soonest.
 struct KeyTileOrder {
     Count Tc, heads, section = 1;
 
-    KeyTileOrder(const GradientTiles& of, bool causal, bool last_first = false)
+    KeyTileOrder(const GradientTiles& of, bool causal, bool in_turns = false)
         : Tc((of.p.Nk() + of.Bc - 1) / of.Bc), heads(of.p.B() * Count(of.p.shape.Hkv)) {
         const Count group = of.p.H() / Count(of.p.shape.Hkv), Tr = of.query_tiles();
         const Count sms = Count(of.p.sm_count), L2 = sms << 19, bytes = 8 * of.p.Nq() * of.p.d() * group;
         if (causal) section = std::clamp<Count>(std::min(sms / Tc, L2 / bytes), 1, heads);
+        if (in_turns) section = std::clamp<Count>(sms / std::min<Count>(Tc, 8), 1, heads);
         // Query tiles before a part, of n, of a key tile, over the heads of the group. In 58 all key tiles'
-        // parts begin at the same query tile.
+        // parts begin with the same ones.
         const auto before = [&](Count j, Count part, Count n) {
             const std::int64_t row = static_cast<std::int64_t>(j * of.Bc) + of.p.shape.Nq - of.p.shape.Nk;
-            const Count first = causal && row > 0 ? Count(row) / of.Br() : 0, all = Tr * group * part / n;
-            if (!last_first) return (Tr - first) * group * part / n;
-            return all / Tr * (Tr - first) + std::max(first, all % Tr) - first;
+            const Count first = causal && row > 0 ? Count(row) / of.Br() : 0, seen = (Tr - first) * group;
+            return in_turns ? std::min(seen, Tr * group * part / n) : seen * part / n;
         };
         // Each block to the multiprocessor that is idle first; the sections' heads take a key tile in turn
         const auto ends_of = [&](Count n) {
@@ -52,8 +52,7 @@ struct KeyTileOrder {
             for (Count done = 0, now; done < heads; done += now) {
                 now = done == 0 && heads % section != 0 ? heads % section : section;
                 for (Count block = 0; block < Tc * now * n; ++block) {
-                    const Count turn = block / (now * n), part = block % n;
-                    const Count j = last_first ? Tc - 1 - turn : turn;
+                    const Count j = block / (now * n), part = block % n;
                     *std::min_element(ends.begin(), ends.end()) +=
                         before(j, part + 1, n) - before(j, part, n) + (n == 1 ? 4 : 7);
                 }

@@ -28,40 +28,11 @@ using namespace ladder;
 
 #include "stages/66_window_gradients/columns.cuh"
 
-template <class Score>
-using Kept = Types<Ranges<Window>, InDocuments, Score>;
-template <class Score>
-using Dropped = Types<Ranges<Window>, Dense, Score, Dropout>;
-
-/// Starts the kernels of this score. Under dropout the warps that multiply wait for those that draw, so they
-/// have time for ALiBi's additions, whether the problem has slopes or not.
-template <class T, int d, class Score>
-void launch_with(const Problem& p) {
-    if (p.dropout.kept < 256) {
-        launch_gradients<T, d, Dropped<Alibi<Score>>>(p);
-    } else if (p.alibi_slopes != nullptr) {
-        launch_gradients<T, d, Kept<Alibi<Score>>>(p);
-    } else {
-        launch_gradients<T, d, Kept<Score>>(p);
-    }
-}
-
-/// Starts the kernels of a mask whose scores are chosen at run time.
-template <class T, int d, class Mask>
-void launch_under(const Problem& p) {
-    p.dropout.kept < 256 ? launch_gradients<T, d, Types<Mask, Dense, AnyScore, Dropout>>(p)
-                         : launch_gradients<T, d, Types<Mask, Dense, AnyScore>>(p);
-}
+#include "stages/79_any_mask_gradients/any_mask.cuh"
 
 template <class T, int d>
 void backward(const Problem& p) {
-    if (p.tiles.heads > 0) {
-        launch_under<T, d, Tiles>(p);
-    } else if (p.columns.count > 0) {
-        launch_under<T, d, Columns<Window>>(p);
-    } else {
-        p.softcap > 0 ? launch_with<T, d, Softcap>(p) : launch_with<T, d, Scaled>(p);
-    }
+    launch_any_mask<T, d, AnyOrder, AnyOrder, AnyScore>(p);
 }
 
 using Dims = HeadDims<256>;

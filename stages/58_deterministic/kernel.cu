@@ -1,6 +1,6 @@
-// Stage 58: deterministic. The warp that sends dQ adds the parts of a query tile in a fixed order: key tiles
-// from the last one that the tile sees down to the first. A counter for each query tile says whose turn it
-// is, and blocks take key tiles in that order, so that none waits for one that has not begun.
+// Stage 58: deterministic. Two warps that send dQ alternately add the parts of a query tile in a fixed order,
+// from the first key tile on. A counter for each query tile says whose turn it is. Blocks take key tiles in
+// that order, so that none waits for one that has not begun, and query tiles from the last one down.
 
 #include "stages/hopper.cuh"
 
@@ -11,15 +11,15 @@ using namespace ladder;
 constexpr int groups = 2;  // warpgroups that multiply, of 64 keys each
 constexpr int threads = 128 * (1 + groups);
 constexpr int row_threads = 256;  // of the kernels before and after
-constexpr int depth = 2;          // slots of Q and dO
+constexpr int depth = 2;          // slots of Q and dO, and warps that send dQ
 
 /// Named barriers, by what is true when they are complete. 0 is that of __syncthreads.
 enum {
     dS_full = 1,         // dS of all keys has been written
     K_empty = 2,         // no warp reads K any more
     gradients_full = 3,  // by warpgroups: its rows of dK and dV have been written
-    dQ_full = 5,         // by warpgroups: its part of dQ has been written
-    dQ_empty = 7         // by warpgroups: its part of dQ has been read
+    dQ_full = 5,         // by slots and warpgroups: its part of dQ has been written
+    dQ_empty = 9         // by warpgroups: its part of dQ has been read
 };
 
 /// The constants that depend on d.
@@ -33,8 +33,8 @@ struct TileIndex {
     int batch, head, tile;
 };
 
-/// The order in which blocks take the key tiles of all key/value heads: the last one of each of `section`
-/// heads, then the one before.
+/// The order in which blocks take the key tiles of all key/value heads: the first one of each of `section`
+/// heads, then the second one; under a mask this is longest first.
 struct TileOrder {
     int Tc, heads, section;               // heads = B Hkv
     int parts = 1;                        // consecutive blocks that share the query tiles of a key tile
@@ -45,7 +45,7 @@ struct TileOrder {
     __host__ __device__ TileIndex at(const Shape& p, int n) const {
         const int m = heads * Tc - 1 - n, first = m / (section * Tc) * section, r = m % (section * Tc);
         const int together = min(section, heads - first), head = first + r % together;
-        return {head / p.Hkv, head % p.Hkv, r / together};
+        return {head / p.Hkv, head % p.Hkv, Tc - 1 - r / together};
     }
 };
 
@@ -217,34 +217,28 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// How many of the first n query tiles of a group see a key tile that the first ones of each head do not see.
-__host__ __device__ int seen(int n, int Tr, int first) {
-    return n / Tr * (Tr - first) + max(0, n % Tr - first);
-}
-
-/// How many key tiles come before j in the sums of query tile i: those past it, as far as the tile sees them.
-template <int d>
-__device__ int key_tiles_before(const Problem& p, int i, int j) {
-    const int end = p.causal ? min(p.Nk, (i + 1) * Tile<d>::Br + p.Nk - p.Nq) : p.Nk;
-    return ceil_div(end, Tile<d>::Bc) - 1 - j;
-}
-
-/// Adds what each warpgroup computes of dQ to the sums of `total` query tiles, the first of them i of head h,
-/// when it is the turn of key tile j. One warp.
+/// Adds what each warpgroup computes of dQ to the sums of every other one of `total` visits, from number
+/// `slot` on, when it is the turn of key tile j; the first visit is to query tile i of head h, and `past` is
+/// the group's end. One warp for each slot: one waits for its turn while additions of the other are on their
+/// way to memory.
 template <class T, int d>
-__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i, int first, int j,
-                        int total) {
+__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int past, int i, int j,
+                        int total, int slot) {
     const bool sends = threadIdx.x % 32 == 0;
-    const Sums<d> sums(p, b, h);  // and those of the next head after them
-    int row = i * Tile<d>::Br;    // counted from the first one of head h
-#pragma unroll 1                  // each step waits: copies of the body would gain nothing
-    for (int k = 0; k < total; ++k, row += Tile<d>::Br) {
-        unsigned* added = sums.added + row;
-        if (sends) wait_for_count(added, key_tiles_before<d>(p, i, j));
+    const int heads = p.H / p.Hkv;
+    const auto next = [&] {
+        if (++h == past) h -= heads, --i;
+    };
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
+    for (int k = 0; k < total; ++k, next()) {
+        if (k % depth != slot) continue;
+        const Sums<d> sums(p, b, h);
+        unsigned* added = sums.added + i * Tile<d>::Br;
+        if (sends) wait_for_count(added, j);  // the key tiles before j see all that j sees
 #pragma unroll
         for (int g = 0; g < groups; ++g) {
-            named_barrier_sync(dQ_full + g, 128 + 32);
-            float4* to = sums.dQ + std::int64_t{row} * (d / 4);
+            named_barrier_sync(dQ_full + groups * slot + g, 128 + 32);
+            float4* to = sums.dQ + std::int64_t{i} * Tile<d>::Br * (d / 4);
             to += d == 64 ? fragment<d>(64 * g, 0) : fragment<d>(0, 64 * g);
             if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
         }
@@ -255,7 +249,6 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
         __syncwarp();
         named_barrier_arrive(dQ_empty + 1, 128 + 32);
         if (sends) bulk_wait<0>(), raise_count(added);
-        if (++i == ceil_div(p.Nq, Tile<d>::Br)) i = first, row += first * Tile<d>::Br;
     }
 }
 
@@ -286,16 +279,18 @@ __global__ void __launch_bounds__(threads, 1)
     const int number = uniform(load(&shared.number)), parts = split ? order.parts : 1;
     const TileIndex tile = order.at(p, number / parts);
     const int j = tile.tile, h_kv = tile.head, b = tile.batch, heads = p.H / p.Hkv, all = Tr * heads;
-    // The query tiles that see a key are `tiles` of each head of the group, from `first` on. This block takes
-    // `total` of them, from tile i of head h on. The parts of all key tiles begin at the same, seen or not.
-    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, tiles = Tr - first;
-    const int part = number % parts, begin = split ? seen(all * part / parts, Tr, first) : 0;
-    const int end = split ? seen(all * (part + 1) / parts, Tr, first) : tiles * heads, total = end - begin;
-    const int group = uniform(threadIdx.x / 128);
-    int i = first + begin % tiles, h = h_kv * heads + begin / tiles;
+    // A key tile's visits: the last query tile of each head of the group, then the one before, down to
+    // `first`, the first one that sees a key. This block's `total` visits begin with tile i of head h. Parts
+    // of all key tiles begin with the same visits.
+    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, count = (Tr - first) * heads;
+    const int part = number % parts, begin = split ? min(count, all * part / parts) : 0;
+    const int end = split ? min(count, all * (part + 1) / parts) : count, total = end - begin;
+    const int group = uniform(threadIdx.x / 128), past = (h_kv + 1) * heads;
+    int i = Tr - 1 - begin / heads, h = h_kv * heads + begin % heads;
     if (group == 0) {
         release_registers<24>();
-        if (threadIdx.x / 32 == 1) send_dQ<T, d>(shared, p, b, h, i, first, j, total);
+        const int slot = threadIdx.x / 32 - 1;
+        if (slot == 0 || slot == 1) send_dQ<T, d>(shared, p, b, h, past, i, j, total, slot);
         if (threadIdx.x > 0) return;
         mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
         for (int g = 0; g < groups; ++g) {
@@ -305,7 +300,7 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
-            if (++i == Tr) i = first, ++h;
+            if (++h == past) h -= heads, --i;
         }
         return;
     }
@@ -365,11 +360,11 @@ __global__ void __launch_bounds__(threads, 1)
             store(reinterpret_cast<float4*>(out[c / 4][lane]), {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
         }
         fence_proxy_async();
-        named_barrier_arrive(dQ_full + G, 128 + 32);
+        named_barrier_arrive(dQ_full + groups * slot + G, 128 + 32);
         wgmma_wait<0>(dK);
         fence_operand(P), fence_operand(dS), fence_operand(dV);
         mbarrier_arrive(&shared.empty[slot]);
-        if (++i == Tr) i = first, ++h;
+        if (++h == past) h -= heads, --i;
     }
     if (total > 0) named_barrier_sync(dQ_empty + G, 128 + 32);
     if constexpr (split) {
@@ -428,19 +423,16 @@ std::size_t sums_bytes(const Shape& s) {
     return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 3) * sizeof(float);  // Sums
 }
 
-/// Under a mask a section has as many heads as have a key tile for each multiprocessor, if their Q, dO and
-/// sums of dQ stay in the L2 cache: half a MB for each multiprocessor.
-TileOrder order_of(const Shape& s, bool causal, int sm_count) {
+/// The blocks that run at once have 8 key tiles of each head of a section, or all that there are: they wait
+/// for 7 others at most when they begin, and read Q and dO from the L2 cache.
+TileOrder order_of(const Shape& s, int sm_count) {
     const int Tc = ceil_div(s.Nk, Tile<128>::Bc), heads = s.B * s.Hkv;  // Bc is the same at d = 64
-    const std::int64_t L2 = std::int64_t{sm_count} << 19,
-                       bytes = std::int64_t{8} * s.Nq * s.d * (s.H / s.Hkv);
-    const std::int64_t most = std::min<std::int64_t>(sm_count / Tc, L2 / bytes);
-    return {Tc, heads, causal ? int(std::clamp<std::int64_t>(most, 1, heads)) : 1};
+    return {Tc, heads, std::clamp(sm_count / std::min(Tc, 8), 1, heads)};
 }
 
 /// How many blocks share the query tiles of a key tile, by a schedule as in 55
 int parts_of(const Shape& s, bool causal, int sm_count) {
-    const TileOrder order = order_of(s, causal, sm_count);
+    const TileOrder order = order_of(s, sm_count);
     const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br, Tr = ceil_div(s.Nq, Br), heads = s.H / s.Hkv;
     const int blocks = order.Tc * order.heads, most = std::min(16, Tr * heads);
     std::int64_t soonest = 0;
@@ -451,8 +443,8 @@ int parts_of(const Shape& s, bool causal, int sm_count) {
         for (int n = 0; n < blocks * parts; ++n) {
             const int key = order.at(s, n / parts).tile * Tile<128>::Bc, part = n % parts;
             const int first = causal ? std::max(0, key + s.Nq - s.Nk) / Br : 0;
-            const int own = seen(Tr * heads * (part + 1) / parts, Tr, first) -
-                            seen(Tr * heads * part / parts, Tr, first) + (parts == 1 ? 4 : 7);
+            const int count = heads * (Tr - first), past = std::min(count, Tr * heads * (part + 1) / parts);
+            const int own = past - std::min(count, Tr * heads * part / parts) + (parts == 1 ? 4 : 7);
             std::pop_heap(ends.begin(), ends.end(), std::greater());  // the soonest is last
             work += own, end = std::max(end, ends.back() += own);
             std::push_heap(ends.begin(), ends.end(), std::greater());
@@ -478,7 +470,7 @@ template <class T, int d>
 void backward(const Problem& p) {
     constexpr int Br = Tile<d>::Br;
     const int rows = ceil_div(p.Nq, Br) * Br;
-    TileOrder order = order_of(p, true, p.sm_count);  // without a mask, too: fewer blocks wait for each other
+    TileOrder order = order_of(p, p.sm_count);
     order.parts = parts_of(p, p.causal, p.sm_count);
     order.dK = reinterpret_cast<float4*>(static_cast<std::byte*>(p.workspace) + sums_bytes(p));
     order.dV = order.dK + std::int64_t{order.parts} * order.heads * order.Tc * Tile<d>::Bc * (d / 4);

@@ -12,7 +12,7 @@ enum {
     dS_full = 1,         // dS of all keys has been written
     K_empty = 2,         // no warp reads K any more
     gradients_full = 3,  // by warpgroups: its rows of dK and dV have been written
-    dQ_full = 5,         // by warpgroups: its part of dQ has been written
+    dQ_full = 5,         // by warpgroups, and 4 later for a second sender: its part of dQ has been written
     dQ_empty = 7         // by warpgroups: its part of dQ has been read
 };
 
@@ -232,19 +232,29 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// Adds each warpgroup's part of dQ to the sums of the query tiles of this visit. One warp calls it.
+/// The barrier by which a warpgroup hands dQ of the block's k-th visit to its sender
+template <class Order>
+__device__ int dQ_full_of(int G, int k) {
+    return dQ_full + G + k % Order::senders * 4;
+}
+
+/// Adds each warpgroup's part of dQ to the sums of the query tiles of this visit, the block's k-th. One warp
+/// calls it.
 template <class T, int d, class Order, class Shared, class Visit>
-__device__ void send_dQ(Shared& shared, const Problem& p, const KeyTile& own, const Visit& visit) {
+__device__ void send_dQ(Shared& shared, const Problem& p, const KeyTile& own, const Visit& visit, int k) {
     const bool sends = threadIdx.x % 32 == 0;
     if (sends) Order::template wait_turn<d>(p, own, visit);
 #pragma unroll
     for (int g = 0; g < groups; ++g) {
-        named_barrier_sync(dQ_full + g, 128 + 32);
+        named_barrier_sync(dQ_full_of<Order>(g, k), 128 + 32);
         const int row = d == 64 ? 64 * g : 0, column = d == 64 ? 0 : 64 * g;
         const auto queries = visit.queries(row / Visit::rows);
         float4* to = Sums<d>(p, own.batch, queries.head).dQ;
         to += fragment<d>(queries.row + row % Visit::rows, column);
-        if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
+        if (sends) {
+            if (Order::adds(queries)) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]);
+            bulk_commit();
+        }
     }
     if (sends) bulk_wait_read<1>();
     __syncwarp();
@@ -306,7 +316,9 @@ __global__ void __launch_bounds__(threads, 1)
     auto visit = tiles.visit(own, begin);
     if (group == 0) {
         release_registers<24>();
-        const bool loads = threadIdx.x == 0, sends = threadIdx.x / 32 == 1;
+        const int sender = threadIdx.x / 32 - 1;
+        const bool loads = threadIdx.x == 0, sends = sender >= 0 && sender < Order::senders;
+        const auto is_own = [&](int k) { return Order::senders == 1 || k % Order::senders == sender; };
         if (loads) {
             mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
             for (int g = 0; g < groups; ++g) {
@@ -324,13 +336,17 @@ __global__ void __launch_bounds__(threads, 1)
                                   k / depth - 1);  // bits of tile k - depth were read
                 dropout.template draw<Br>(p, own, visit, shared.kept[k % depth]);
                 mbarrier_arrive(&shared.full[k % depth]);
-                if (sends && k > 0) send_dQ<T, d, Order>(shared, p, own, sent), sent.next();
+                if (!sends || k == 0) continue;
+                if (is_own(k - 1)) send_dQ<T, d, Order>(shared, p, own, sent, k - 1);
+                sent.next();
             }
-            if (sends && total > 0) send_dQ<T, d, Order>(shared, p, own, sent);
+            if (sends && total > 0 && is_own(total - 1)) {
+                send_dQ<T, d, Order>(shared, p, own, sent, total - 1);
+            }
         } else {
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int k = 0; k < total && sends; ++k, visit.next())
-                send_dQ<T, d, Order>(shared, p, own, visit);
+                if (is_own(k)) send_dQ<T, d, Order>(shared, p, own, visit, k);
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int k = 0; k < total && loads; ++k, visit.next())
                 load_queries<d>(shared, p, maps, b, visit, k);
@@ -410,7 +426,7 @@ __global__ void __launch_bounds__(threads, 1)
             store(reinterpret_cast<float4*>(out[c / 4][lane]), {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
         }
         fence_proxy_async();
-        named_barrier_arrive(dQ_full + G, 128 + 32);
+        named_barrier_arrive(dQ_full_of<Order>(G, k), 128 + 32);
         wgmma_wait<0>(dK);
         fence_operand(P), fence_operand(dS), fence_operand(dV);
         mbarrier_arrive(&shared.empty[slot]);

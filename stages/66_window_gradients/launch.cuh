@@ -75,6 +75,9 @@ void launch_gradients(const Problem& p) {
     auto* workspace = static_cast<std::byte*>(p.workspace) + sums_bytes(p) + Order::counter_bytes(p);
     TileOrder order = order_of(p, Mask::longest_first(p) || Order::last_first, p.sm_count);
     order.Tc = Place::key_tiles(p, Tile<d>::Bc);
+    if (Order::has_turns) {  // 8 key tiles of a head at once: fewer blocks wait for each other
+        order.section = std::clamp(p.sm_count / std::min(order.Tc, 8), 1, order.heads);
+    }
     order.parts = Place::divisible(p) ? parts_of(p, p.causal, p.sm_count) : 1;
     order.dK = reinterpret_cast<float4*>(workspace + Mask::lists_bytes(p, Bc));
     order.dV = order.dK + std::int64_t{order.parts} * order.heads * order.Tc * Tile<d>::Bc * (d / 4);
@@ -86,6 +89,7 @@ void launch_gradients(const Problem& p) {
            dim3(ceil_div(rows, row_threads / (d / 8)), p.H, p.B), row_threads, 0, p);
     if (p.dsinks != nullptr) launch(sum_sinks<d>, dim3(p.H), row_threads, row_threads / 8, p);
     const auto lists = Mask::template find_lists<Br, Bc>(p, order.Tc, workspace);
+    Order::template find_turns<d, Types>(p, order.Tc, lists);
     using Kernel = KeyTileKernel<T, d, Types>;
     launch(Kernel::of_parts(order.parts), dim3(order.Tc * order.heads * order.parts), threads,
            Kernel::shared_bytes, p, maps, order, lists);

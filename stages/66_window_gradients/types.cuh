@@ -89,6 +89,8 @@ struct NoDropout {
 /// The order in which blocks begin, and in which they add to a query tile's sums of dQ. Here as they come
 struct AnyOrder {
     static constexpr bool last_first = false;  // of the key tiles of a head
+    static constexpr bool has_turns = false;
+    static constexpr int senders = 1;  // warps that take visits alternately to add their dQ
     struct Shared {};
 
     static std::size_t counter_bytes(const Shape&) { return 0; }
@@ -106,10 +108,18 @@ struct AnyOrder {
                                  int parts) {
         return count * part / parts;
     }
+    /// Finds out what the turns depend on, after the lists of the mask.
+    template <int d, class Types>
+    static void find_turns(const Problem&, int, const typename Types::Mask::Lists&) {}
     template <int d, class Visit>
     __device__ static void wait_turn(const Problem&, const KeyTile&, const Visit&) {}
     template <int d, class Visit>
     __device__ static void pass_turn(const Problem&, const KeyTile&, const Visit&) {}
+    /// Whether dQ of these queries is added. Zeros need not be.
+    template <class Queries>
+    __device__ static bool adds(const Queries&) {
+        return true;
+    }
 };
 
 template <class M, class Where = Dense, class S = Scaled, class Drop = NoDropout, class O = AnyOrder>

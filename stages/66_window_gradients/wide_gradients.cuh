@@ -21,6 +21,7 @@ struct SharedByRoles {
     float L[depth][Tile<d>::Br], D[depth][Tile<d>::Br];
     Mbarrier keys_full, full[depth], empty[depth];
     [[no_unique_address]] typename Types::Mask::Shared mask;
+    [[no_unique_address]] typename Types::Order::Shared order;
     typename Types::Dropout::template Words<Tile<d>::Br> kept[depth];
 };
 
@@ -39,14 +40,16 @@ __global__ void __launch_bounds__(threads, 1)
     using Place = typename Types::Place;
     using Score = typename Types::Score;
     using Dropout = typename Types::Dropout;
+    using Order = typename Types::Order;
     static_assert(!Dropout::draws || std::is_same_v<Place, Dense>);  // as in gradients.cuh
-    static_assert(std::is_same_v<typename Types::Order, AnyOrder>);  // dQ is added as blocks come
     constexpr int Br = Tile<d>::Br, Bc = Tile<d>::Bc;
     constexpr int producers = Dropout::draws ? Bc : 1;  // threads; for each 32 keys a warp draws bits
     using QueryTiles = typename Types::Mask::template QueryTiles<Br, Bc>;
     static_assert(QueryTiles::Visit::rows == Br);
     auto& shared = aligned_shared_memory<SharedByRoles<T, d, Types>>();
-    const KeyTile own = Place::key_tile(p, order.at(p, blockIdx.x), Bc);
+    TileIndex tile = order.at(p, Order::template number<d>(p, shared.order));
+    if (Order::last_first) tile.tile = order.Tc - 1 - tile.tile;
+    const KeyTile own = Place::key_tile(p, tile, Bc);
     if (Place::leaves_out(own)) return;
     const int h_kv = own.head, b = own.batch;
     if (threadIdx.x == 0) {
@@ -54,6 +57,12 @@ __global__ void __launch_bounds__(threads, 1)
         for (int slot = 0; slot < depth; ++slot) {
             mbarrier_init(&shared.full[slot], Dropout::draws ? 1 + producers : 1);
             mbarrier_init(&shared.empty[slot], 128 * groups);
+        }
+        if constexpr (Order::has_turns) {
+            for (int g = 0; g < groups; ++g) {
+                mbarrier_init(&shared.order.turn[g], 1);
+                mbarrier_init(&shared.order.added[g], 128);
+            }
         }
         mbarrier_fence_init();
     }
@@ -65,6 +74,16 @@ __global__ void __launch_bounds__(threads, 1)
     if (group == 0) {
         release_registers<24>();
         const bool loads = threadIdx.x == 0;
+        if constexpr (Order::has_turns) {  // of each warpgroup: a thread of a warp that draws no bits
+            const int G = threadIdx.x / 32 - groups;
+#pragma unroll 1
+            for (int k = 0; k < total && G >= 0 && threadIdx.x % 32 == 0; ++k, visit.next()) {
+                Order::template wait_turn<d>(p, own, visit, G);
+                mbarrier_arrive(&shared.order.turn[G]);
+                mbarrier_try_wait(&shared.order.added[G], k);
+                Order::template pass_turn<d>(p, own, visit, G);
+            }
+        }
         if (threadIdx.x >= producers) return;
         if (loads) {
             mbarrier_expect(&shared.keys_full, sizeof shared.K + sizeof shared.V);
@@ -85,9 +104,9 @@ __global__ void __launch_bounds__(threads, 1)
 
     claim_registers<240>();
     const int G = group - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, t = lane % 4;
-    float sum[d / 2] = {};                           // dV or dK, (64, d)
-    const auto add_to_dQ = [&](auto& A, int slot) {  // and waits for all products
-        float dQ[64];                                // (64, 128)
+    float sum[d / 2] = {};                                  // dV or dK, (64, d)
+    const auto add_to_dQ = [&](auto& A, int k, int slot) {  // and waits for all products
+        float dQ[64];                                       // (64, 128)
         const Descriptor a = matrix_descriptor(shared.dS), x = matrix_descriptor(shared.K, 64).row(128 * G);
         wgmma_fence();
 #pragma unroll
@@ -98,10 +117,12 @@ __global__ void __launch_bounds__(threads, 1)
         mbarrier_arrive(&shared.empty[slot]);
         const auto queries = visit.queries(0);
         float4* to = Sums<d>(p, b, queries.head).dQ + fragment<d>(queries.row + 16 * warp, 128 * G) + lane;
+        if constexpr (Order::has_turns) mbarrier_try_wait(&shared.order.turn[G], k);
 #pragma unroll
         for (int c = 0; c < 64; c += 4) {
             atomic_add(to + fragment<d>(0, 2 * c), {dQ[c], dQ[c + 1], dQ[c + 2], dQ[c + 3]});
         }
+        if constexpr (Order::has_turns) mbarrier_arrive(&shared.order.added[G]);
         visit.next();
     };
     mbarrier_try_wait(&shared.keys_full, 0);
@@ -141,7 +162,7 @@ __global__ void __launch_bounds__(threads, 1)
             wgmma_fence();
             add_product<T, d>(P, shared.dO[slot], sum);
             named_barrier_sync(dS_full, 128 * groups);
-            add_to_dQ(P, slot);
+            add_to_dQ(P, k, slot);
         }
     } else {
 #pragma unroll 1  // a long body: copies of it would only fill the instruction cache
@@ -174,7 +195,7 @@ __global__ void __launch_bounds__(threads, 1)
             named_barrier_sync(warpgroup_full + G, 128);  // for this one
             wgmma_fence();
             add_product<T, d>(dS, shared.Q[slot], sum);
-            add_to_dQ(dS, slot);
+            add_to_dQ(dS, k, slot);
         }
     }
     named_barrier_sync(K_empty, 128 * groups);

@@ -27,45 +27,11 @@ using namespace ladder;
 
 #include "stages/66_window_gradients/columns.cuh"
 
-template <class Score>
-using Kept = Types<Ranges<Window>, InDocuments, Score>;
-template <class Score>
-using Dropped = Types<Ranges<Window>, Dense, Score, Dropout>;
-
-/// Starts the kernels of this score. Under dropout the warps that multiply wait for those that draw, so they
-/// have time for ALiBi's additions, whether the problem has slopes or not.
-template <class T, int d, class Score>
-void launch_with(const Problem& p) {
-    if (p.dropout.kept < 256) {
-        launch_gradients<T, d, Dropped<Alibi<Score>>>(p);
-    } else if (p.alibi_slopes != nullptr) {
-        launch_gradients<T, d, Kept<Alibi<Score>>>(p);
-    } else {
-        launch_gradients<T, d, Kept<Score>>(p);
-    }
-}
-
-/// Starts the kernels of another mask: three, since a changed score is chosen at run time.
-template <class T, int d, class Mask>
-void launch_under(const Problem& p) {
-    if (p.dropout.kept < 256) {
-        launch_gradients<T, d, Types<Mask, Dense, AnyScore, Dropout>>(p);
-    } else if (p.softcap > 0 || p.alibi_slopes != nullptr) {
-        launch_gradients<T, d, Types<Mask, Dense, AnyScore>>(p);
-    } else {
-        launch_gradients<T, d, Types<Mask, Dense, Scaled>>(p);
-    }
-}
+#include "stages/79_any_mask_gradients/any_mask.cuh"
 
 template <class T, int d>
 void backward(const Problem& p) {
-    if (p.tiles.heads > 0) {
-        launch_under<T, d, Tiles>(p);
-    } else if (p.columns.count > 0) {
-        launch_under<T, d, Columns<Window>>(p);
-    } else {
-        p.softcap > 0 ? launch_with<T, d, Softcap>(p) : launch_with<T, d, Scaled>(p);
-    }
+    launch_any_mask<T, d>(p);
 }
 
 using Dims = HeadDims<64, 128>;
@@ -76,7 +42,7 @@ LADDER_STAGE(backward, Dims, .number = 79, .name = "any_mask_gradients", .parent
              .shows_in = "backward-scores", .pass = Pass::backward,
              .takes = {Feature::window, Feature::columns, Feature::documents, Feature::tiles,
                        Feature::softcap, Feature::alibi, Feature::sinks, Feature::dropout},
-             .diff_budget = 540,  // with eight types
+             .diff_budget = 540, .most_lines = 1400,  // with eight types
              .repeats_exactly = false, .workspace_bytes = workspace_bytes<Types<Tiles>>);
 
 }  // namespace

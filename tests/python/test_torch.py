@@ -144,6 +144,10 @@ def test_deterministic_algorithms():
     backward(**forward, backward_stage=ADDS_BY_ATOMICS)
     exact = flash_ladder._core.default_stage(False, (2, 4, 2, 130, 300, 64), "--causal", DEVICE.replace("cuda", "gpu"), True)
     assert flash_ladder.stages(exact)[0].repeats_exactly
+    for d in (64, 128, 256):  # under every mask
+        for words in ("--window 20,0", "--columns prefix", "--documents 60,240", "--tiles quarter", "--dropout 0.2,5"):
+            shape, device = (1, 4, 2, 300, 300, d), DEVICE.replace("cuda", "gpu")
+            assert flash_ladder.stages(flash_ladder._core.default_stage(False, shape, words, device, True))[0].repeats_exactly
     for x, y in zip(results[0], backward(**forward, backward_stage=exact)):
         assert torch.equal(x, y)
 
