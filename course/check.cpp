@@ -226,6 +226,7 @@ class Checker {
             stage_.batch_invariant = exercise_.batch_invariant;
             // The problems are the exercise's, and so is how they are laid out, whatever a kernel declares.
             stage_.products = exercise_.products;
+            stage_.takes_e4m3 = exercise_.takes_e4m3;
             stage_.takes = exercise_.takes;
             stage_.chunks = exercise_.chunks;
             stage_.divides_rows = exercise_.divides_rows;

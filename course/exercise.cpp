@@ -51,6 +51,7 @@ Stage declaration_in(const nlohmann::json& json) {
         stage.tilings.push_back({tiling.at(0), tiling.at(1), tiling.at(2)});
     json.at("rounds_large_scores").get_to(stage.rounds_large_scores);
     stage.products = static_cast<Products>(json.at("products"));
+    json.at("takes_e4m3").get_to(stage.takes_e4m3);
     for (const FeatureInfo& info : all_features()) {
         for (const auto& word : json.at("takes"))
             if (word == info.word()) stage.takes.push_back(info.feature);
@@ -216,6 +217,7 @@ std::string stage_json(const Exercise& e) {
                                       {"tilings", tilings},
                                       {"rounds_large_scores", e.rounds_large_scores},
                                       {"products", static_cast<int>(e.products)},
+                                      {"takes_e4m3", e.takes_e4m3},
                                       {"takes", features},
                                       {"chunks", e.chunks},
                                       {"divides_rows", e.divides_rows},

@@ -38,7 +38,8 @@ enum class Feature : std::uint8_t {
     dropout,
     softcap,
     alibi,
-    sinks
+    sinks,
+    promotion
 };
 
 /// What a stage multiplies, which determines the bounds that its outputs are held to.
@@ -176,8 +177,13 @@ struct Problem : Shape {
     int page_size = 0;  ///< a power of two
     DType dtype = DType::fp16;
     /// (B, Hkv): K and V are e4m3, whatever dtype is, and their elements are such numbers times the scale of
-    /// their head. Strides of theirs are then multiples of 16. Null: K and V are of dtype.
+    /// their head, which is above 0 and finite. Strides of theirs are then multiples of 16. Null: K and V are of
+    /// dtype.
     const float *K_scales = nullptr, *V_scales = nullptr;
+    /// (B, H): Q is e4m3 in the same way, and so are K and V; O is of dtype. Null: Q is of dtype.
+    const float* Q_scales = nullptr;
+    /// Of products of 8 bits, whose sums keep 13 bits: sums of P V over at most 128 keys are added in fp32.
+    bool promotion = false;
     void* workspace = nullptr;  ///< the stage's workspace_bytes(); all but its counters is undefined
     int sm_count = 1;           ///< multiprocessors of the device
     /// The first keys of all requests, in whole pages, that lie in the same pages: each row sees all of them.
@@ -216,6 +222,7 @@ struct Stage {
     Pass pass = Pass::forward;                 ///< what it computes
     std::vector<Feature> takes = {};           ///< the features that it supports
     Products products = Products::of_16_bits;  ///< what it multiplies
+    bool takes_e4m3 = false;  ///< Q, K and V come in e4m3, with a scale for each head: Problem::Q_scales
     int diff_budget = 80;  ///< most lines added or changed against the parent; 0 for no bound
     /// Most lines of its kernel.cu, if they are more than its part allows; 0 if they are not.
     int most_lines = 0;

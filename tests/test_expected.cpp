@@ -341,8 +341,10 @@ TEST_CASE("of a cache in 8 bits K and V alone are rounded, and the rule is that 
     }
     CHECK(std::sqrt(squared / size_squared) > 0.03);
     CHECK(std::sqrt(squared / size_squared) < 0.05);
-    CHECK(unavoidable_bytes(c.shape, Pass::forward, {}, Products::of_8_bit_cache) ==
+    CHECK(unavoidable_bytes(c.shape, Pass::forward, {}, {.products = Products::of_8_bit_cache}) ==
           2.0 * (2 * 20 * 2 + 2000) * 64);
+    CHECK(unavoidable_bytes(c.shape, Pass::forward, {}, {.takes_e4m3 = true}) ==
+          (3.0 * 2 * 20 + 2 * 2000) * 64);
 }
 
 }  // namespace

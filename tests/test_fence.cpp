@@ -265,15 +265,17 @@ TEST_CASE("course: what a kernel declares does not widen the bounds of the stage
     const Folder folder;
     const std::string generous = with(kernel_of(5), ".shows_in = \"causal\"",
                                       ".shows_in = \"causal\", .products = Products::of_8_bits, "
-                                      ".rounds_large_scores = true");
+                                      ".takes_e4m3 = true, .rounds_large_scores = true");
     const Compilation c{folder.write("kernel.cu", generous), name(Backend::cpu), folder / ""};
     REQUIRE(compile({c}, sandboxed_compiler_limits(folder / "kernel.cu", folder / "")).front() == "");
     const Stage declared = read_declaration(folder / "kernel.cu"), yours = own_stage(c.library());
     CHECK(declared.rounds_large_scores);
     CHECK(declared.products == Products::of_8_bits);
+    CHECK(declared.takes_e4m3);
     CHECK(yours.folder() == "05_yours");
     CHECK(!yours.rounds_large_scores);
     CHECK(yours.products == Products::of_16_bits);
+    CHECK(!yours.takes_e4m3);
 }
 
 TEST_CASE("course: nvcc makes a library of a kernel, beside the solution of the same number", "[course]") {

@@ -187,6 +187,7 @@ Stage RemoteDevice::stage() {
     stage.divides_rows = description.divides_rows;
     const auto last = static_cast<std::uint32_t>(Products::of_8_rotated);
     stage.products = static_cast<Products>(std::min(description.products, last));
+    stage.takes_e4m3 = description.takes_e4m3;
     for (unsigned k = 0; k < 32; ++k) {
         if (description.takes >> k & 1) stage.takes.push_back(static_cast<Feature>(k));
     }

@@ -79,6 +79,7 @@ Description describe(const Stage& stage, const std::string& error) {
     description.chunks = stage.chunks;
     description.divides_rows = stage.divides_rows;
     description.products = static_cast<std::uint32_t>(stage.products);
+    description.takes_e4m3 = stage.takes_e4m3;
     std::strncpy(description.stage_name, stage.name.c_str(), sizeof description.stage_name - 1);
     description.dims =
         static_cast<std::uint32_t>(std::min(stage.head_dims.size(), std::size(description.dim)));

@@ -45,6 +45,7 @@ struct Description {
     std::int32_t chunks = 0;
     bool divides_rows = true;
     std::uint32_t products = 0;  ///< Products
+    bool takes_e4m3 = false;
 };
 
 /// Follows the header of `workspace`. The answer is a WorkspaceBytes.

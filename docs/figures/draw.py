@@ -2192,6 +2192,58 @@ def separated_columns(f):
            "four keys of one column. They are the keys of the lane's elements of P, at their positions in A.")
 
 
+@figure("28-call", "What a call launches from 16-bit inputs, and from e4m3")
+def kernels_of_a_call(f):
+    rows = (("from 16 bits: 77", (("find_largest", 84, "shared"), ("quantize", 84, "shared"), ("attention", 150, "own"))),
+            ("from e4m3: 28", (("attention", 150, "own"),)))
+    for row, (name, kernels) in enumerate(rows):
+        x, y = 0, 24 + 70 * row
+        f.text(0, y - 10, name, bold=True)
+        for kernel, width, color in kernels:
+            f.cell(x, y, width, 28, kernel, color, 0.35)
+            x += width + 6
+    f.note(148, "The kernels that quantize read 16 bits of each element twice and write 8. The attention kernel reads "
+           "these 8, or the caller's. Its scales are three numbers for each query tile.")
+
+
+@figure("29-blocks", "A panel of V as a square of blocks that change places in pairs")
+def blocks_change_places(f):
+    size, left, top, shown = 30, 74, 34, (1, 6)
+    f.text(left + 4 * size, 14, "column / 16", anchor="middle", size=SMALL)
+    f.text(0, top + 4 * size, "key / 16", size=SMALL)
+    for n in range(8):
+        f.text(left + size * n + size / 2, top - 4, str(n), anchor="middle", size=SMALL)
+        f.text(left - 10, top + size * n + 20, str(n), anchor="middle", size=SMALL)
+    for i in range(8):
+        for j in range(8):
+            x = i ^ j
+            color = "pink" if sorted((i, j)) == sorted(shown) else WARPS[x % 3]
+            f.cell(left + size * j, top + size * i, size, size, str(x), color, 0.75 if color == "pink" else 0.1 + 0.06 * x, size=SMALL,
+                   line="grid")
+    a, b = ((left + size * (j + 0.5), top + size * (i + 0.5)) for i, j in (shown, shown[::-1]))
+    f.line(a, b, color="text")
+    f.note(top + 8 * size + 24, "A block's number is the exclusive or of its row and its column. Blocks with one number "
+           "are four pairs, and blocks with 0 are on the diagonal. Blocks (1, 6) and (6, 1) are read by one ldmatrix and "
+           "written by one stmatrix, each where the other was.")
+
+
+@figure("19-registers", "Registers of a thread at d = 256 while P V is computed, and while S is")
+def registers_in_turn(f):
+    scale = 1.5
+    rows = (("P V of 64 columns", (("O 128", 128, "own"), ("P 32", 32, "green"), ("PV 32", 32, "pink"))),
+            ("S of the next tile", (("O 128", 128, "own"), ("S 64", 64, "shared"))))
+    for row, (name, parts) in enumerate(rows):
+        x, y = 0, 24 + 64 * row
+        f.text(0, y - 10, name, bold=True)
+        for words, registers, color in parts:
+            f.cell(x, y, scale * registers, 26, words, color, 0.35)
+            x += scale * registers
+        f.box(0, y, scale * 240, 26, None, dashed=True)
+    f.text(scale * 240, 14, "240", anchor="end", size=SMALL)
+    f.note(136, "O, S, P and PV together would take 256. The registers of S are free until all parts of P V have been "
+           "added to O.")
+
+
 @figure("80-line", "The key tiles of four requests in one line, and the shares of three blocks")
 def line_of_tiles(f):
     cell, top, place = 42, 60, 0

@@ -181,9 +181,23 @@ Addresses DeviceInputs::addresses() const {
 
 namespace {
 
-RoundedCache::Rounded in_e4m3(Device& device, const Case& c, Tensor tensor, const Buffer& of_16_bits) {
-    const Placement placed = placement(c, tensor);
-    const auto dense = downloaded(device, of_16_bits.data(), placed);
+struct InE4m3 {
+    Tensor tensor;
+    const char *name, *scales;
+    Buffer DeviceInputs::*of_16_bits;
+    View Problem::*view;
+    const float* Problem::*scales_of;
+};
+const InE4m3 all_in_e4m3[] = {
+    {Tensor::Q, "Q", "scales of Q", &DeviceInputs::Q, &Problem::Q, &Problem::Q_scales},
+    {Tensor::K, "K", "scales of K", &DeviceInputs::K, &Problem::K, &Problem::K_scales},
+    {Tensor::V, "V", "scales of V", &DeviceInputs::V, &Problem::V, &Problem::V_scales}};
+
+RoundedInputs::Rounded in_e4m3(Device& device, const Case& c, const InE4m3& one, const Buffer& of_16_bits) {
+    const Placement of_16 = placement(c, one.tensor);
+    const auto dense = downloaded(device, of_16_bits.data(), of_16);
+    Placement placed = of_16;
+    if (placed.row % 16 != 0) placed.batch *= 2, placed.head *= 2, placed.row *= 2;
     std::vector<std::uint8_t> numbers(dense.size());
     std::vector<float> scale_of(std::size_t(placed.B) * placed.heads);
     const std::size_t size = std::size_t(placed.N) * placed.d;  // of a head
@@ -201,26 +215,34 @@ RoundedCache::Rounded in_e4m3(Device& device, const Case& c, Tensor tensor, cons
             }
         });
     });
-    const bool of_keys = tensor == Tensor::K;
-    Buffer placed_numbers(device, placed.span(), of_keys ? "K" : "V", false);
+    Buffer placed_numbers(device, placed.span(), one.name, false);
     upload(device, placed_numbers.data(), placed, numbers.data());
-    return {std::move(placed_numbers), uploaded(device, scale_of, of_keys ? "scales of K" : "scales of V")};
+    const View view = placed.at(placed_numbers.data());
+    return {std::move(placed_numbers), uploaded(device, scale_of, one.scales), view};
 }
 
 }  // namespace
 
-RoundedCache::RoundedCache(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs) {
-    if (stage.products != Products::of_8_bit_cache) return;
-    K.emplace(in_e4m3(device, c, Tensor::K, inputs.K));
-    V.emplace(in_e4m3(device, c, Tensor::V, inputs.V));
+std::vector<Tensor> tensors_in_e4m3(const Stage& stage) {
+    if (stage.takes_e4m3) return {Tensor::Q, Tensor::K, Tensor::V};
+    if (stage.products == Products::of_8_bit_cache) return {Tensor::K, Tensor::V};
+    return {};
 }
 
-void RoundedCache::put_into(Problem& problem) const {
-    if (!K) return;
-    problem.K.data = K->numbers.data();
-    problem.V.data = V->numbers.data();
-    problem.K_scales = static_cast<const float*>(K->scales.data());
-    problem.V_scales = static_cast<const float*>(V->scales.data());
+RoundedInputs::RoundedInputs(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs) {
+    for (const Tensor tensor : tensors_in_e4m3(stage)) {
+        const InE4m3& one = *std::ranges::find(all_in_e4m3, tensor, &InE4m3::tensor);
+        rounded.emplace(tensor, in_e4m3(device, c, one, inputs.*one.of_16_bits));
+    }
+}
+
+void RoundedInputs::put_into(Problem& problem) const {
+    for (const InE4m3& one : all_in_e4m3) {
+        const auto found = rounded.find(one.tensor);
+        if (found == rounded.end()) continue;
+        problem.*one.view = found->second.view;
+        problem.*one.scales_of = static_cast<const float*>(found->second.scales.data());
+    }
 }
 
 const Stage* last_forward(const Device& device, const Case& c) {
@@ -247,7 +269,7 @@ DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, 
       dV(Room(device, c, true).of(Tensor::dV, "dV", is_backward(c))),
       dsinks(device, is_backward(c) && !c.features.sinks.empty() ? c.shape.H * sizeof(float) : 0, "dsinks",
              true),
-      cache(device, stage, c, inputs),
+      rounded(device, stage, c, inputs),
       workspace(device, stage, c.shape, ranks) {
     require_taken(stage, c);
     Addresses at = inputs.addresses();
@@ -261,7 +283,7 @@ DeviceProblem::DeviceProblem(Device& device, const Stage& stage, const Case& c, 
         at.L = static_cast<float*>(L.data());
     }
     problem = make_problem(c, at);
-    cache.put_into(problem);
+    rounded.put_into(problem);
     problem.workspace = workspace.data();
     problem.sm_count = device.sm_count();
 }

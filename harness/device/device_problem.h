@@ -3,7 +3,7 @@
 #pragma once
 
 #include <map>
-#include <optional>
+#include <vector>
 
 #include "harness/cases/inputs.h"
 #include "harness/device/device.h"
@@ -36,17 +36,21 @@ struct DeviceInputs {
     std::map<Feature, Buffer> numbers;  ///< FeatureInfo::numbers of those that the case has
 };
 
-/// K and V in e4m3 for a stage with Products::of_8_bit_cache, otherwise empty: rounded on the host from the
-/// 16 bits that the device has, at the same places. An element becomes the nearest number to it in units of
-/// its head's scale, in which the largest is 448. Throws CannotRun.
-struct RoundedCache {
-    RoundedCache(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs);
+/// Which of Q, K and V a stage takes in e4m3.
+std::vector<Tensor> tensors_in_e4m3(const Stage& stage);
+
+/// Those in e4m3, otherwise empty: rounded on the host from the 16 bits that the device has, at the same
+/// places, or where strides are no multiples of 16 bytes, with twice these. An element becomes the nearest number to it in units of its head's scale, in which the largest is
+/// 448. Throws CannotRun.
+struct RoundedInputs {
+    RoundedInputs(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs);
     void put_into(Problem& problem) const;
 
     struct Rounded {
         Buffer numbers, scales;
+        View view;
     };
-    std::optional<Rounded> K, V;
+    std::map<Tensor, Rounded> rounded;
 };
 
 /// The last rung that computes attention of the problem in 16 bits on the device, or null: of those with the
@@ -62,7 +66,7 @@ struct DeviceProblem {
     Buffer O, L;        ///< of the forward pass, else empty
     Buffer dQ, dK, dV;  ///< of the backward pass, else empty
     Buffer dsinks;      ///< of that with sinks, else empty
-    RoundedCache cache;
+    RoundedInputs rounded;
     Workspace workspace;
     Problem problem;
 };

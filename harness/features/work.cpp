@@ -34,7 +34,7 @@ double flops(const Shape& shape, bool causal, Pass pass, const Features& feature
     return (pass == Pass::forward ? 1 : 2.5) * 4 * scores * shape.d;
 }
 
-double unavoidable_bytes(const Shape& shape, Pass pass, const Features& features, Products products) {
+double unavoidable_bytes(const Shape& shape, Pass pass, const Features& features, const Stage& stage) {
     const Case c{.shape = shape, .features = features};
     const double query_rows = double(shape.B) * shape.H * shape.Nq;
     double keys = double(shape.B) * shape.Nk;
@@ -42,8 +42,10 @@ double unavoidable_bytes(const Shape& shape, Pass pass, const Features& features
         if (info->keys != nullptr) keys = info->keys(c, keys);
     }
     const double key_rows = shape.Hkv * keys;
-    const double words = query_rows + (products == Products::of_8_bit_cache ? key_rows / 2 : key_rows);
-    return (pass == Pass::forward ? 2 : 4) * words * shape.d * sizeof(std::uint16_t);
+    double bytes = (pass == Pass::forward ? 4 : 8) * (query_rows + key_rows) * shape.d;  // of 16-bit elements
+    if (stage.takes_e4m3) bytes -= query_rows * shape.d;
+    if (stage.takes_e4m3 || stage.products == Products::of_8_bit_cache) bytes -= 2 * key_rows * shape.d;
+    return bytes;
 }
 
 bool counts_bytes(const Shape& shape) {

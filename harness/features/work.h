@@ -22,9 +22,9 @@ double keys_of_rows(const Case& c, int b);
 double flops(const Shape& shape, bool causal, Pass pass = Pass::forward, const Features& features = {});
 
 /// Bytes of Q, K, V and O, each once, of K and V those that requests have, and in the backward pass of their
-/// gradients too: what no kernel can avoid moving. `products`: a stage's, whose K and V may be of one byte.
+/// gradients too: what no kernel can avoid moving. `stage`: whose inputs may be of one byte.
 double unavoidable_bytes(const Shape& shape, Pass pass = Pass::forward, const Features& features = {},
-                         Products products = Products::of_16_bits);
+                         const Stage& stage = {});
 
 /// Whether the bytes of K and V bound the problem and not the products: one query row, as in decoding, or
 /// the few of a draft, whose rows of a group fit a tile of 64 and whose keys are 16 times as many or more.

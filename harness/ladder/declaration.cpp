@@ -205,6 +205,7 @@ Stage read_declaration(const fs::path& path) {
                                 : key == ".tilings"             ? read(value, stage.tilings)
                                 : key == ".takes"               ? read(value, stage.takes)
                                 : key == ".products"            ? read(value, stage.products)
+                                : key == ".takes_e4m3"          ? read(value, stage.takes_e4m3)
                                                                 : true;  // a function
         if (!is_literal)
             fail(fmt::format("gives {} no literal that can be read as it stands: {}", key, value));

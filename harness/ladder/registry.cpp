@@ -54,7 +54,8 @@ const std::vector<FeatureWords>& feature_words() {
                                                  {Feature::dropout, "dropout", "dropout"},
                                                  {Feature::softcap, "softcap", "a softcap of the scores"},
                                                  {Feature::alibi, "alibi", "ALiBi"},
-                                                 {Feature::sinks, "sinks", "attention sinks"}};
+                                                 {Feature::sinks, "sinks", "attention sinks"},
+                                                 {Feature::promotion, "promotion", "promotion"}};
     return words;
 }
 

@@ -72,10 +72,10 @@ std::optional<double> speedup(const std::vector<Row>& rows, int over_stage, cons
     return before->timing->median_ms / row.timing->median_ms;
 }
 
-void derive_rate(Measurement& m, const Ceilings& ceilings, Products products = Products::of_16_bits) {
+void derive_rate(Measurement& m, const Ceilings& ceilings, const Stage& stage = {}) {
     m.flops = flops(m.shape, m.causal, m.pass, m.features);
     m.bytes = std::nullopt;
-    if (counts_bytes(m.shape)) m.bytes = unavoidable_bytes(m.shape, m.pass, m.features, products);
+    if (counts_bytes(m.shape)) m.bytes = unavoidable_bytes(m.shape, m.pass, m.features, stage);
     if (!m.timing) return;
     const double ms = m.timing->median_ms;
     m.unit = m.bytes ? "GB/s" : "TFLOP/s";
@@ -188,7 +188,7 @@ std::string long_name(const ProblemLabel& problem) {
 void derive(Results& results) {
     for (Row& row : results.rows) {
         const Stage* known = find_stage(row.stage);
-        derive_rate(row, results.ceilings, known != nullptr ? known->products : Products::of_16_bits);
+        derive_rate(row, results.ceilings, known != nullptr ? *known : Stage());
         const bool valid = row.timing && row.verified;
         row.over_parent = valid ? speedup(results.rows, row.parent, row) : std::nullopt;
         row.over_baseline = valid ? speedup(results.rows, 0, row) : std::nullopt;

@@ -200,6 +200,7 @@ struct KeySizes {
 /// Fills in O and L.
 template <class T>
 void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, Products products) {
+    if (c.features.promotion && products == Products::of_8_bits) products = Products::of_8_promoted;
     const bool rounds = products != Products::of_16_bits, of_cache = products == Products::of_8_bit_cache;
     const bool quantized = rounds && !of_cache;  // all that it multiplies
     const Shape& s = c.shape;

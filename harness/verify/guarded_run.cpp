@@ -158,8 +158,7 @@ void require_room_of(const Device& device, const Stage& stage, const Case& c, in
                                        : bytes_of(device, placed) + 2 * canary_bytes;
     }
     for (const Tensor tensor : input_tensors(c.pass)) inputs += bytes_of(device, placement(c, tensor));
-    if (stage.products == Products::of_8_bit_cache)
-        inputs += (bytes_of(device, placement(c, Tensor::K)) + bytes_of(device, placement(c, Tensor::V))) / 2;
+    for (const Tensor tensor : tensors_in_e4m3(stage)) inputs += bytes_of(device, placement(c, tensor)) / 2;
     if (c.pass == Pass::backward) inputs += L;
     const std::size_t needed = times * (inputs + written * (1 + device.shadow_bytes()));
     if (const std::size_t there = device.free_memory(); needed > there) {
@@ -175,13 +174,13 @@ void require_room_of(const Device& device, const Stage& stage, const Case& c, in
 class GuardedProblem {
   public:
     GuardedProblem(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs, int ranks)
-        : cache_(device, stage, c, inputs), workspace_(device, stage, c.shape, ranks) {
+        : rounded_(device, stage, c, inputs), workspace_(device, stage, c.shape, ranks) {
         Addresses at = inputs.addresses();
         for (const OutputTensor& tensor : output_tensors(c))
             at.*tensor.address = tensors_.emplace_back(device, c, tensor).data();
         workspace_.poison();
         problem = make_problem(c, at);
-        cache_.put_into(problem);
+        rounded_.put_into(problem);
         problem.workspace = workspace_.data();
         problem.sm_count = device.sm_count();
     }
@@ -198,7 +197,7 @@ class GuardedProblem {
 
   private:
     std::list<Guarded> tensors_;
-    RoundedCache cache_;
+    RoundedInputs rounded_;
     Workspace workspace_;
 };
 

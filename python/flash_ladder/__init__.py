@@ -39,7 +39,8 @@ class Stage(NamedTuple):
     compute_capability: int  #: the one that it needs of a GPU, 90 for Hopper's; 0 for any
     repeats_exactly: bool  #: whether two runs agree bit for bit
     batch_invariant: bool  #: whether a request's results are the same bits alone and in any batch
-    products: str  #: what it multiplies: "16 bits"; "8 bits", in which it rounds Q, K and V; "8-bit cache" of K and V
+    products: str  #: what it multiplies: "16 bits"; "8 bits", in which it rounds Q, K and V;
+    #: "8 bits of e4m3", of Q, K and V that come so; "8-bit cache" of K and V
     source: str  #: path of its kernel.cu
 
 
@@ -47,8 +48,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
               cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, columns: Any = None,
               tiles: Optional[TileLists] = None, softcap: float = 0.0, alibi_slopes: Any = None, sinks: Any = None,
               dropout_p: float = 0.0, seed: Optional[int] = None, q_scale: Any = None, k_scale: Any = None,
-              v_scale: Any = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
-              return_lse: bool = False, backend: str = "cpu") -> Any:
+              v_scale: Any = None, out_dtype: Any = None, promotion: bool = False, scale: Optional[float] = None,
+              stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Any:
     """O = softmax(scale Q K^T + mask) V.
 
     q: (B, H, Nq, d); k, v: (B, Hkv, Nk, d): arrays of one library, fp16 or bf16, with rows of adjacent elements and
@@ -73,9 +74,13 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
     dropout_p, seed: the share of the elements of P = softmax(...) that are dropped, in 256ths: 0.1 is rounded to
         26 / 256. The others are multiplied by 256 / 230, so that the mean remains. L is of all elements. What is
         dropped follows from the seed, 0 to 2^64 - 1, and the element's place: dropout_mask().
-    q_scale, k_scale, v_scale: what q, k and v are multiplied by if they are float8_e4m3fn, which stages 70 to 77 but 74
-        take: powers of two, each a number or (B, heads) of them. The products are exact in bf16, the type of O. These
-        stages round what they get by scales of their own, as they round bf16.
+    q_scale, k_scale, v_scale: what q, k and v are multiplied by if they are float8_e4m3fn: numbers above 0, each one for
+        all or (B, heads) of them, fp32. Strides are then multiples of 16, and nothing is copied or rounded again. Those
+        in the CPU's memory are checked; on a GPU one that is not above 0 or not finite makes O NaN or 0. Stages 70 to
+        77 but 74 instead round what they get by scales of their own, and take e4m3 as the same numbers in bf16, of
+        which scales must be powers of two.
+    out_dtype: of O, if q is float8_e4m3fn: "float16", or "bfloat16", the default.
+    promotion: whether sums of P V in 8 bits, which keep 13 bits, are added in fp32 for at most 128 keys each.
     scale: 1 / sqrt(d) by default.
     stage: a number (5), a name ("split_q") or a folder with a kernel.cu of your own ("my/"). By default a fast one
         for the problem: default_stage(). A stage refuses by name what it does not take.
@@ -91,20 +96,27 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
     """
     mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
                 tiles=tiles, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p, seed=seed)
+    scales = dict(q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
     if _arrays.is_torch(q):
         from . import torch
-        return torch.attention(q, k, v, **mask, q_scale=q_scale, k_scale=k_scale, v_scale=v_scale, scale=scale,
+        return torch.attention(q, k, v, **mask, **scales, out_dtype=out_dtype, promotion=promotion, scale=scale,
                                stage=stage, return_lse=return_lse, backend=backend)
-    scales = dict(q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
-    if any(x is not None for x in scales.values()):
-        q, k, v = _eight_bits.in_bf16({"Q": q, "K": k, "V": v}, scales, stage)
+    mask["promotion"] = int(_arguments.flag("promotion", promotion))
+    if (out := _eight_bits.of_output(out_dtype, scales)) is not None:
+        _eight_bits.require_inputs({"Q": q, "K": k, "V": v}, scales)
+        if _eight_bits.rounds(stage):
+            (q, k, v), out = _eight_bits.in_bf16({"Q": q, "K": k, "V": v}, scales, out), None
+        else:
+            mask.update(scales)
     scale = _arguments.scale_of(scale)
-    call = _Call(True, stage, backend, {"Q": q, "K": k, "V": v}, **mask)
+    tensors = {name: x if out is None else x.view("uint8") for name, x in {"Q": q, "K": k, "V": v}.items()}  # for DLPack
+    call = _Call(True, stage, backend, tensors, out=out, **mask)
     if call.width != q.shape[3]:
-        O, L = _by_zero_columns(attention, call.width, (q, k, v), (q, q), scale, **mask, stage=stage, return_lse=True,
-                                backend=backend)
+        mask["promotion"] = bool(mask["promotion"])
+        O, L = _by_zero_columns(attention, call.width, (q, k, v), (q, q), scale, **mask, out_dtype=out, stage=stage,
+                                return_lse=True, backend=backend)
     else:
-        O, L = call.forward(q, scale)
+        O, L = call.forward(tensors["Q"], scale)
     return (O, L) if return_lse else O
 
 
@@ -190,17 +202,19 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: 
     return (O, L) if return_lse else O
 
 
-def quantize(x: Any, *, axis: int = 1, power_of_two: bool = False) -> "tuple[Any, Any]":
+def quantize(x: Any, *, axis: int = 1, power_of_two: bool = False, scale: Any = None) -> "tuple[Any, Any]":
     """x in float8_e4m3fn, laid out as x is, and the scale of each head (B, heads), fp32: x is about numbers * scale.
 
     x: fp16, bf16 or fp32: (B, heads, N, d), or with axis=2 (B, N, heads, d), as caches are. NumPy's need ml_dtypes.
     axis: that of heads.
     power_of_two: whether scales are powers of two, by which the numbers are exact in 16 bits.
+    scale: (B, heads), fp32: the scales to use, and to return, such as those of the tensor before (delayed scaling). x is
+        then read once, not twice; elements beyond 448 of a scale become 448 of it.
 
     The largest element of a head becomes 448, the largest number of e4m3, or with power_of_two at least 224. A head with
     NaN or infinity becomes NaN.
     """
-    return _eight_bits.quantize(x, axis, power_of_two)
+    return _eight_bits.quantize(x, axis, power_of_two, scale)
 
 
 def dropout_mask(shape: Sequence[int], dropout_p: float, seed: int) -> Any:
@@ -276,8 +290,10 @@ def time(stage: StageName, shape: Sequence[int], *, causal: bool = False, window
 class _Call:
     """A stage and the arrays that it reads, where they lie: Q, K, V and those of the backward pass."""
 
-    def __init__(self, forward, stage, backend, tensors, others=None, **mask):
-        self.at = at = _arrays.Placed({**tensors, **(others or {})}, in_e4m3=mask.get("k_scale") is not None)
+    def __init__(self, forward, stage, backend, tensors, others=None, out=None, **mask):
+        """`out`: the name of the type of O, if it is not Q's."""
+        in_e4m3 = "QKV" if out else "KV" if mask.get("k_scale") is not None else ""
+        self.at = at = _arrays.Placed({**tensors, **(others or {})}, in_e4m3, out)
         backend = _arguments.backend_of(backend)
         if at.on_gpu:
             backend = "gpu"
@@ -293,7 +309,7 @@ class _Call:
     def forward(self, q, scale):
         """O, like q, and L."""
         at, library = self.at, self.at.library
-        O, L = library.empty_like(q), library.empty(q.shape[:3], "float32", q)
+        O, L = library.empty_like(q, at.out), library.empty(q.shape[:3], "float32", q)
         workspace = self._workspace()
         self.kernel.forward(*(place[:3] for place in at.places.values()), at.place("O", O)[:3], at.place("L", L)[0],
                             at.bf16, self.mask, scale, self._address(workspace), library.stream)

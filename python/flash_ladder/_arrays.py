@@ -7,6 +7,14 @@ from . import _arguments, _core
 DTYPES = {"float16": False, "bfloat16": True}  # whether it is bf16
 
 
+def _type(name):
+    """NumPy's type of this name, which may be one that NumPy has from ml_dtypes; None for none."""
+    if name != "bfloat16":
+        return name
+    import ml_dtypes
+    return ml_dtypes.bfloat16
+
+
 class NumPy:
     stream = 0
 
@@ -14,9 +22,9 @@ class NumPy:
         import numpy
         self.module, self.array = numpy, numpy.ndarray
 
-    def empty_like(self, x):
-        """Laid out as x is, but in the order of its axes where x repeats elements."""
-        return self.module.empty_like(x, order="C" if 0 in x.strides else "K", subok=False)
+    def empty_like(self, x, dtype=None):
+        """Laid out as x is, but in the order of its axes where x repeats elements. `dtype`: the name of another type."""
+        return self.module.empty_like(x, _type(dtype), order="C" if 0 in x.strides else "K", subok=False)
 
     def widened(self, x, d):
         """With columns of zeros up to d."""
@@ -26,7 +34,7 @@ class NumPy:
 
     def narrowed(self, x, like):
         """The first columns of x, as many as `like` has, and laid out as that is."""
-        narrow = self.empty_like(like)
+        narrow = self.empty_like(like, x.dtype.name)
         narrow[...] = x[..., :like.shape[3]]
         return narrow
 
@@ -57,8 +65,8 @@ class CuPy(NumPy):
     def stream(self):
         return self.module.cuda.get_current_stream().ptr
 
-    def empty_like(self, x):
-        return self.module.empty_like(x, order="C" if 0 in x.strides else "K")
+    def empty_like(self, x, dtype=None):
+        return self.module.empty_like(x, _type(dtype), order="C" if 0 in x.strides else "K")
 
     def contiguous(self, x):
         return self.module.ascontiguousarray(x)
@@ -72,8 +80,8 @@ class Jax(NumPy):
         import jax
         self.module, self.array = jax.numpy, jax.Array
 
-    def empty_like(self, x):
-        return self.empty(x.shape, x.dtype, x)
+    def empty_like(self, x, dtype=None):
+        return self.empty(x.shape, dtype or x.dtype, x)
 
     def widened(self, x, d):
         return self.module.pad(x, [(0, 0)] * 3 + [(0, d - x.shape[3])])
@@ -133,9 +141,10 @@ def readable_lse(library, lse, q):
 
 
 class Placed:
-    """Some arrays of one library, type and device, where they lie; K and V of a cache in e4m3 are bytes."""
+    """Some arrays of one library, type and device, where they lie; those whose names are in `in_e4m3` are bytes, and O
+    is then of type `out` if Q is one of them."""
 
-    def __init__(self, arrays, in_e4m3=False):
+    def __init__(self, arrays, in_e4m3="", out=None):
         first, x = next(iter(arrays.items()))
         self.first = x
         self.library = library_of(first, x)
@@ -143,7 +152,7 @@ class Placed:
         for name, array in arrays.items():
             if is_torch(array) or library_of(name, array) is not self.library:
                 raise TypeError(f"{first} is {kind(x)} and {name} is {kind(array)}: they must agree")
-            is_e4m3 = in_e4m3 and name in "KV"
+            is_e4m3 = name in in_e4m3
             if not is_e4m3 and array.dtype != x.dtype:
                 raise TypeError(f"{first} is {x.dtype} and {name} is {array.dtype}: they must agree")
             if not is_e4m3 and str(array.dtype) not in DTYPES:
@@ -151,7 +160,8 @@ class Placed:
             if array.ndim != 4:
                 raise ValueError(f"{name} is {tuple(array.shape)}, of rank {array.ndim}; expected (B, H, N, d)")
             self.places[name] = self.place(name, array)
-        self.bf16 = DTYPES[str(x.dtype)]
+        self.out = out
+        self.bf16 = DTYPES[out or str(x.dtype)]
         devices = {place[4:] for place in self.places.values()}
         if len(devices) > 1:
             raise ValueError("the arrays are on different devices: they must agree")

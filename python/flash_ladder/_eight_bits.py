@@ -13,7 +13,7 @@ def name_of(dtype):
     return str(dtype).removeprefix("torch.")
 
 
-def quantize(x, axis, power_of_two):
+def quantize(x, axis, power_of_two, scale):
     """See flash_ladder.quantize."""
     is_torch = _arrays.is_torch(x)
     library = None if is_torch else _arrays.library_of("x", x)
@@ -32,13 +32,13 @@ def quantize(x, axis, power_of_two):
         if x.requires_grad and types.is_grad_enabled():
             raise ValueError("quantize has no gradients: call it under torch.no_grad()")
         wide = x.float()
-        largest = wide.abs().amax(of_head, True)
     else:
         import ml_dtypes
         types = library.module
         wide = x.astype("float32")
-        largest = abs(wide).max(of_head, keepdims=True)
-    largest = largest.clip(2.0**-100)
+    if scale is not None:
+        return _rounded_by(scale, wide, axis, types, x), scale
+    largest = (wide.abs().amax(of_head, True) if is_torch else abs(wide).max(of_head, keepdims=True)).clip(2.0**-100)
     most = types.full_like(largest, 448)  # an array, since PyTorch divides by numbers in two steps
     scale, inverse = largest / most, most / largest
     if power_of_two:  # a fraction that is not 0 carries into the exponent
@@ -47,6 +47,19 @@ def quantize(x, axis, power_of_two):
     numbers = wide * inverse
     numbers = numbers.to(types.float8_e4m3fn) if is_torch else numbers.astype(ml_dtypes.float8_e4m3fn)
     return numbers, scale.reshape(x.shape[0], x.shape[axis])
+
+
+def _rounded_by(scale, wide, axis, types, x):
+    """In one pass over x, whose largest element is not looked for."""
+    axes = x.shape[0], x.shape[axis]
+    said = f"{tuple(scale.shape)} of {name_of(scale.dtype)}" if hasattr(scale, "dtype") else repr(scale)
+    if said != f"{axes} of float32":
+        raise ValueError(f"scale is {said}; expected {axes} numbers in float32, as quantize() returns them")
+    numbers = (wide / scale.reshape(*axes, 1, 1).swapaxes(1, axis)).clip(-448, 448)
+    if _arrays.is_torch(x):
+        return numbers.to(types.float8_e4m3fn)
+    import ml_dtypes
+    return numbers.astype(ml_dtypes.float8_e4m3fn)
 
 
 def require_cache(caches, scales):
@@ -63,21 +76,50 @@ def require_cache(caches, scales):
 
 
 @functools.cache
-def _that_multiply_8_bits():
-    """The ladder's own stages that do, which are listed once: a list takes longer than a call."""
+def _known():
+    """The ladder's own stages, which are listed once: a list takes longer than a call."""
     from . import stages
-    return [stage for stage in stages() if stage.products == "8 bits"]
+    return {word: stage for stage in stages() for word in (str(stage.number), stage.name, stage.folder)}
 
 
-def in_bf16(tensors, scales, stage):
+def rounds(stage):
+    """Whether a stage rounds what it gets to 8 bits, also what has no more: it takes e4m3 as bf16."""
+    from . import stages
+    if stage is None:
+        return False
+    return (_known().get(str(stage)) or stages(str(stage))[0]).products == "8 bits"
+
+
+def of_output(out_dtype, scales):
+    """The type of O, by its name; None for the type of Q."""
+    if all(scale is None for scale in scales.values()):
+        if out_dtype is not None:
+            raise ValueError(f"out_dtype is given and Q has no scale: O is of the type of Q, unless this is {E4M3}")
+        return None
+    name = "bfloat16" if out_dtype is None else name_of(getattr(out_dtype, "__name__", out_dtype))
+    if name not in ("float16", "bfloat16"):
+        raise TypeError(f"out_dtype is {name}; expected float16 or bfloat16")
+    return name
+
+
+def require_inputs(tensors, scales):
+    """That Q, K and V are e4m3, and that all have scales. Both by their names."""
+    for (name, x), (scale_name, scale) in zip(tensors.items(), scales.items()):
+        dtype = name_of(x.dtype) if hasattr(x, "dtype") else _arrays.kind(x)
+        if dtype != E4M3:
+            raise TypeError(f"{name} is {dtype} and others are {E4M3} or have scales: they must agree")
+        if x.ndim != 4:
+            raise ValueError(f"{name} is {tuple(x.shape)}, of rank {x.ndim}; expected (B, H, N, d)")
+        if scale is None:
+            raise ValueError(f"{name} is {E4M3} and {scale_name} is None; expected a number, or {tuple(x.shape[:2])} of them")
+        if getattr(x, "requires_grad", False):
+            raise ValueError(f"{name} requires a gradient, and no stage computes gradients in 8 bits")
+
+
+def in_bf16(tensors, scales, out):
     """Q, K and V of attention(), which are given in e4m3 with scales, as the same numbers in bf16."""
-    from . import stages
-    known = _that_multiply_8_bits()
-    if not any(str(stage) in (str(s.number), s.name, s.folder) for s in known):
-        chosen = None if stage is None else stages(str(stage))[0]
-        if chosen is None or chosen.products != "8 bits":
-            raise ValueError(f"{chosen.folder if chosen else 'the default stage'} takes no {E4M3}; those that multiply 8 "
-                             f"bits do: {', '.join(str(s.number) for s in known)}")
+    if out != "bfloat16":
+        raise ValueError(f"out_dtype is {out}, and a stage that rounds bf16 has O in bfloat16")
     return [_exact(*tensor, *scale) for tensor, scale in zip(tensors.items(), scales.items())]
 
 
@@ -91,14 +133,7 @@ def _on_host(scale):
 
 
 def _exact(name, x, scale_name, scale):
-    dtype = name_of(x.dtype) if hasattr(x, "dtype") else _arrays.kind(x)
-    if dtype != E4M3:
-        raise TypeError(f"{name} is {dtype} and others are {E4M3} or have scales: they must agree")
-    if x.ndim != 4:
-        raise ValueError(f"{name} is {tuple(x.shape)}, of rank {x.ndim}; expected (B, H, N, d)")
     axes = tuple(x.shape[:2])
-    if scale is None:
-        raise ValueError(f"{name} is {E4M3} and {scale_name} is None; expected a number, or {axes} of them")
     factor = _arguments.reals(scale_name, _on_host(scale), axes)
     if factor.shape != axes:
         raise ValueError(f"{scale_name} is {factor.shape}; expected {axes}")
@@ -108,8 +143,6 @@ def _exact(name, x, scale_name, scale):
     factor = factor[..., None, None]
     if _arrays.is_torch(x):
         import torch
-        if x.requires_grad:
-            raise ValueError(f"{name} requires a gradient, and no stage computes gradients in 8 bits")
         return x.to(torch.bfloat16) * torch.from_numpy(factor).to(x.device, torch.bfloat16)
     from ml_dtypes import bfloat16
     return x.astype(bfloat16) * _arrays.uploaded(factor.astype(bfloat16), x)

@@ -43,15 +43,16 @@ _attention_backward = torch.ops.flash_ladder.attention_backward.default
 _decode = torch.ops.flash_ladder.decode.default
 
 
-def _empty_as(x):
+def _empty_as(x, dtype=None):
     """As torch.cpp's empty_as() lays it out."""
-    return x.new_empty(x.shape) if 0 in x.stride() else torch.empty_like(x)
+    return x.new_empty(x.shape, dtype=dtype) if 0 in x.stride() else torch.empty_like(x, dtype=dtype)
 
 
 @torch.library.register_fake("flash_ladder::attention")
 @torch.library.register_fake("flash_ladder::decode")
-def _(q, *rest):
-    return _empty_as(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+def _(q, k, v, causal, arrays, integers, reals, names, *rest):
+    of_e4m3 = torch.float16 if "out_dtype" in names else torch.bfloat16
+    return _empty_as(q, of_e4m3 if "q_scale" in names else None), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake("flash_ladder::attention_backward")
@@ -65,7 +66,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
               columns: Optional[Integers] = None, tiles: Optional[TileLists] = None, softcap: float = 0.0,
               alibi_slopes: Optional[Scales] = None, sinks: Optional[Scales] = None, dropout_p: float = 0.0,
               seed: Optional[int] = None, q_scale: Optional[Scales] = None, k_scale: Optional[Scales] = None,
-              v_scale: Optional[Scales] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
+              v_scale: Optional[Scales] = None, out_dtype: Union[torch.dtype, str, None] = None,
+              promotion: bool = False, scale: Optional[float] = None, stage: Optional[StageName] = None,
               backward_stage: Optional[StageName] = None, return_lse: bool = False,
               backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """flash_ladder.attention of tensors, with gradients by q, k, v and sinks.
@@ -74,21 +76,25 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: 
     cu_seqlens_q, cu_seqlens_k, columns, tiles: integers, as in flash_ladder.attention, also tensors. A call checks those
         that are not on a GPU, and copies them there. Gradients are refused where no stage computes them.
     softcap, alibi_slopes, sinks: as in flash_ladder.attention. Slopes that require a gradient are refused.
-    q_scale, k_scale, v_scale: of q, k and v in float8_e4m3fn, as in flash_ladder.attention. Scales are checked, which waits
-        for those on a GPU.
+    q_scale, k_scale, v_scale, out_dtype, promotion: of q, k and v in float8_e4m3fn, as in flash_ladder.attention.
     stage, backward_stage: as stage in flash_ladder.attention, for O and for the gradients; by default the last rungs.
     Returns O (B, H, Nq, d), or O and L (B, H, Nq), fp32. No gradient flows through L. With
     torch.use_deterministic_algorithms(True) the default is a stage whose results are the same bits each time; one that
     is not so and is asked for by name raises, or warns, as PyTorch's own operators do.
     """
     _require_tensors(Q=q, K=k, V=v)
-    if q_scale is None and k_scale is None and v_scale is None:
+    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
+                tiles=tiles, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p, seed=seed,
+                promotion=int(_arguments.flag("promotion", promotion)))
+    scales = {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}
+    if (out := _eight_bits.of_output(out_dtype, scales)) is None:
         q, k, v = _autocast(q, k, v)
     else:
-        q, k, v = _eight_bits.in_bf16({"Q": q, "K": k, "V": v},
-                                      {"q_scale": q_scale, "k_scale": k_scale, "v_scale": v_scale}, stage)
-    mask = dict(causal=causal, window=window, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, columns=columns,
-                tiles=tiles, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, dropout_p=dropout_p, seed=seed)
+        _eight_bits.require_inputs({"Q": q, "K": k, "V": v}, scales)
+        if _eight_bits.rounds(stage):
+            q, k, v = _eight_bits.in_bf16({"Q": q, "K": k, "V": v}, scales, out)
+        else:
+            mask.update(scales, out_dtype=int(out == "float16"))
     try:
         o, lse = _attention(q, k, v, *_given(q, k, mask),
                             _arguments.scale_of(scale), _word(stage), _word(backward_stage),

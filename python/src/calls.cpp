@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -238,7 +239,7 @@ class Registered {
         const bool forward = p.dO.data == nullptr;
         const int entries = static_cast<int>(slots[0]), rows = static_cast<int>(slots[2]);
         const int bytes = p.K_scales != nullptr ? 1 : 2;
-        add(p.Q, p.B, p.H, p.Nq, p.d, "Q", false);
+        add(p.Q, p.B, p.H, p.Nq, p.d, "Q", false, p.Q_scales != nullptr ? 1 : 2);
         add(p.K, entries, p.Hkv, rows, p.d, "K", false, bytes);
         add(p.V, entries, p.Hkv, rows, p.d, "V", false, bytes);
         for (const Mask::Numbers& some : numbers) {
@@ -288,16 +289,29 @@ class InStream {
 };
 #endif
 
+/// What comes in 8 bits, if it has scales.
+const char* in_e4m3(const Problem& p) {
+    return p.Q_scales != nullptr ? "Q, K and V in e4m3" : p.K_scales != nullptr ? "K and V in e4m3" : "";
+}
+
+/// What a stage takes so, and nothing else.
+const char* in_e4m3(const Stage& stage) {
+    return stage.takes_e4m3                             ? "Q, K and V in e4m3"
+           : stage.products == Products::of_8_bit_cache ? "K and V in e4m3"
+                                                        : "";
+}
+
 /// " with a sliding window, packed documents"
 std::string features_text(const Mask& mask) {
     std::vector<const char*> names;
     for (const Feature feature : features_of(mask.features)) names.push_back(name(feature));
-    if (mask.problem.K_scales != nullptr) names.push_back("K and V in e4m3");
+    if (const char* tensors = in_e4m3(mask.problem); *tensors != '\0') names.push_back(tensors);
     return names.empty() ? "" : fmt::format(" with {}", fmt::join(names, ", "));
 }
 
 /// What it multiplies, in the package's words.
 const char* products_of(const Stage& stage) {
+    if (stage.takes_e4m3) return "8 bits of e4m3";
     switch (stage.products) {
         case Products::of_16_bits:
             return "16 bits";
@@ -361,12 +375,12 @@ std::string current(const std::string& word) {
     return known.path;
 }
 
-/// The last stage that takes K and V in e4m3 and these features; null if none runs here.
-const Stage* last_of_8_bit_cache(const ProblemLabel& problem, const Device& device) {
+/// The last stage that takes this in e4m3, and these features; null if none runs here.
+const Stage* last_in_e4m3(std::string_view tensors, const ProblemLabel& problem, const Device& device) {
     const Case c{.shape = problem.shape, .features = problem.features};
     const Stage* last = nullptr;
     for (const Stage& stage : stages()) {
-        if (stage.products == Products::of_8_bit_cache && stage.has_head_dim(problem.shape.d) &&
+        if (in_e4m3(stage) == tensors && stage.has_head_dim(problem.shape.d) &&
             why_not_taken(stage, c).empty() && device.why_not(stage).empty())
             last = &stage;
     }
@@ -381,7 +395,8 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
                          const std::string& backend, bool exactly) {
     struct Found {
         Axes Q, K;
-        bool causal, in_e4m3;
+        bool causal;
+        std::string_view in_e4m3;
         Features features;
         const Stage* stage;
     };
@@ -390,10 +405,10 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     const Features& features = mask.features;
-    const bool in_e4m3 = mask.problem.K_scales != nullptr;
+    const std::string_view tensors = in_e4m3(mask.problem);
     Found& answer = last[{forward, backend, exactly}];
     if (answer.stage != nullptr && answer.Q == Q && answer.K == K && answer.causal == mask.problem.causal &&
-        answer.in_e4m3 == in_e4m3 && answer.features == features)
+        answer.in_e4m3 == tensors && answer.features == features)
         return *answer.stage;
     const Device& device = device_of(backend_of(backend));
     ProblemLabel problem;
@@ -412,8 +427,8 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
         return stages->second.find(problem);
     };
     const Stage* stage = nullptr;
-    if (in_e4m3) {
-        stage = last_of_8_bit_cache(problem, device);
+    if (!tensors.empty()) {
+        stage = last_in_e4m3(tensors, problem, device);
     } else {
         if (device.backend() != Backend::gpu) stage = found(true);
         if (stage == nullptr) stage = found(false);
@@ -423,27 +438,39 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
                                    forward ? "attention" : "its gradients", features_text(mask),
                                    problem.shape.d, device.description()));
     }
-    answer = {Q, K, mask.problem.causal, in_e4m3, features, stage};
+    answer = {Q, K, mask.problem.causal, tensors, features, stage};
     return *stage;
 }
 
-/// The scales of K and V in e4m3, of each key/value head.
+/// The scales of tensors in e4m3, of each of their heads.
 void take_scales(const Given& given, Problem& p) {
-    if (!given.has("k_scale") || !given.has("v_scale")) throw BadUsage("k_scale and v_scale go together");
-    for (const char* name : {"k_scale", "v_scale"}) {
-        require_axes(name, *given.array(name), {given.Q[0], given.K[1]});
+    if (!given.has("k_scale") || !given.has("v_scale"))
+        throw BadUsage(given.has("q_scale") ? "q_scale, k_scale and v_scale go together"
+                                            : "k_scale and v_scale go together");
+    const auto take = [&](const char* name, std::int64_t heads, const float*& scales) {
+        const Array* given_scales = given.array(name);
+        if (given_scales == nullptr) return;
+        require_axes(name, *given_scales, {given.Q[0], heads});
         require_reals(name, given);
-    }
-    p.K_scales = given.array("k_scale")->reals();
-    p.V_scales = given.array("v_scale")->reals();
+        for (const int bits : given.readable(name)) {
+            if (const auto scale = std::bit_cast<float>(bits); !(scale > 0))
+                refuse(name, "one is {}; expected numbers above 0", scale);
+        }
+        scales = given_scales->reals();
+    };
+    take("q_scale", given.Q[1], p.Q_scales);
+    take("k_scale", given.K[1], p.K_scales);
+    take("v_scale", given.K[1], p.V_scales);
 }
 
 }  // namespace
 
 const std::vector<NamedArgument>& arguments() {
     static const auto known = [] {
-        std::vector<NamedArgument> all{{{"k_scale", CallArgument::Kind::float32, "scales of K", "B Hkv"}},
+        std::vector<NamedArgument> all{{{"q_scale", CallArgument::Kind::float32, "scales of Q", "B H"}},
+                                       {{"k_scale", CallArgument::Kind::float32, "scales of K", "B Hkv"}},
                                        {{"v_scale", CallArgument::Kind::float32, "scales of V", "B Hkv"}}};
+        all.push_back({{"out_dtype", CallArgument::Kind::integer}});  // of O, with Q in e4m3: 1 is fp16
         for (const FeatureInfo& info : all_features()) {
             for (const CallArgument& one : info.arguments) all.push_back({one, &info});
         }
@@ -492,7 +519,8 @@ Mask mask_of(Given given) {
     for (std::size_t i = 0; i < all.size(); ++i) {
         if (is_given[i]) all[i].take(given, mask.problem, mask.features);
     }
-    if (given.has("k_scale") || given.has("v_scale")) take_scales(given, mask.problem);
+    if (given.has("q_scale") || given.has("k_scale") || given.has("v_scale"))
+        take_scales(given, mask.problem);
     return mask;
 }
 
@@ -549,21 +577,23 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
     p.scale = static_cast<float>(scale.value_or(1 / std::sqrt(double(p.d))));
     if (!std::isfinite(p.scale)) throw BadUsage("scale must be a finite number");
     require_taken(*stage_, Case{.shape = sizes.shape, .features = mask.features});
-    const bool of_8_bit_cache = stage_->products == Products::of_8_bit_cache;
-    if (of_8_bit_cache && mask.problem.K_scales == nullptr)
-        throw BadUsage(
-            fmt::format("{} takes K and V in e4m3 alone: decode has k_scale and v_scale", stage_->folder()));
-    if (!of_8_bit_cache && mask.problem.K_scales != nullptr)
-        throw BadUsage(fmt::format("{} does not take K and V in e4m3", stage_->folder()));
+    const std::string_view taken = in_e4m3(*stage_), given = in_e4m3(mask.problem);
+    if (taken != given && !taken.empty()) {
+        throw BadUsage(fmt::format("{} takes {} alone: {}", stage_->folder(), taken,
+                                   stage_->takes_e4m3 ? "attention has q_scale, k_scale and v_scale"
+                                                      : "decode has k_scale and v_scale"));
+    }
+    if (taken != given) throw BadUsage(fmt::format("{} does not take {}", stage_->folder(), given));
+    const auto alignment = [](const float* scales) { return scales != nullptr ? 16 : 8; };
     if (L % sizeof(float) != 0) throw BadUsage("L: it must begin at a multiple of 4 bytes");
     const Device& device = device_of(backend_);
     if (dtype == DType::bf16 && device.compute_capability() < 80) {
         throw CannotRun(fmt::format("bf16 needs compute capability 8.0; this GPU has {}",
                                     dotted(device.compute_capability())));
     }
-    p.Q = view_of("Q", Q);
-    p.K = view_of("K", K, of_8_bit_cache ? 16 : 8);
-    p.V = view_of("V", V, of_8_bit_cache ? 16 : 8);
+    p.Q = view_of("Q", Q, alignment(p.Q_scales));
+    p.K = view_of("K", K, alignment(p.K_scales));
+    p.V = view_of("V", V, alignment(p.V_scales));
     p.O = view_of("O", O);
     p.L = reinterpret_cast<float*>(L);
     p.dtype = dtype;

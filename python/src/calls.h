@@ -52,7 +52,7 @@ struct Mask {
 /// number that lies in the host's memory is looked at here, and nowhere later.
 Mask mask_of(Given given);
 
-/// An argument of a call, and the feature that brings it; null for scales of K and V in e4m3.
+/// An argument of a call, and the feature that brings it; null for scales of tensors in e4m3.
 struct NamedArgument : CallArgument {
     const FeatureInfo* feature = nullptr;
 };

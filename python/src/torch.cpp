@@ -80,12 +80,12 @@ std::string axes_text(at::IntArrayRef axes) {
     return "(" + c10::Join(", ", axes) + ")";
 }
 
-/// One 16-bit type, one device, and (B, H, N, d) each. K and V `in_e4m3` have that type.
+/// One 16-bit type, one device, and (B, H, N, d) each. Those whose names are in `in_e4m3` have that type.
 void require_agreement(std::initializer_list<std::pair<const char*, const Tensor&>> tensors,
-                       bool in_e4m3 = false) {
+                       std::string_view in_e4m3 = "") {
     const Tensor& Q = tensors.begin()->second;
     for (const auto& [name, x] : tensors) {
-        const bool of_8_bits = in_e4m3 && &x != &Q;
+        const bool of_8_bits = in_e4m3.find(name) != in_e4m3.npos;
         TORCH_CHECK_TYPE(!of_8_bits || x.scalar_type() == at::kFloat8_e4m3fn, name, " is ", dtype_name(x),
                          " and has scales; expected float8_e4m3fn");
         TORCH_CHECK_TYPE(of_8_bits || x.scalar_type() == Q.scalar_type(), "Q is ", dtype_name(Q), " and ",
@@ -95,8 +95,9 @@ void require_agreement(std::initializer_list<std::pair<const char*, const Tensor
         TORCH_CHECK_VALUE(x.dim() == 4, name, " is ", axes_text(x.sizes()), ", of rank ", x.dim(),
                           "; expected (B, H, N, d)");
     }
-    TORCH_CHECK_TYPE(Q.scalar_type() == at::kHalf || Q.scalar_type() == at::kBFloat16, "Q is ", dtype_name(Q),
-                     "; expected float16 or bfloat16");
+    const auto type = Q.scalar_type();
+    TORCH_CHECK_TYPE(type == at::kHalf || type == at::kBFloat16 || in_e4m3.starts_with("Q"), "Q is ",
+                     dtype_name(Q), "; expected float16 or bfloat16");
 }
 
 Axes four(at::IntArrayRef values) {
@@ -119,10 +120,14 @@ ladder::DType dtype_of(const Tensor& x) {
 
 /// As a tensor that an operator returns for x is laid out: as x is, but in the order of its axes where x
 /// repeats elements. flash_ladder/torch.py has the same.
-Tensor empty_as(const Tensor& x) {
+Tensor empty_as(const Tensor& x, at::ScalarType type) {
     const auto strides = x.strides();
     const bool repeats = std::find(strides.begin(), strides.end(), 0) != strides.end();
-    return repeats ? at::empty(x.sizes(), x.options()) : at::empty_like(x);
+    return repeats ? at::empty(x.sizes(), x.options().dtype(type))
+                   : at::empty_like(x, x.options().dtype(type));
+}
+Tensor empty_as(const Tensor& x) {
+    return empty_as(x, x.scalar_type());
 }
 
 /// As a kernel with so many columns reads it: those that x lacks are zeros.
@@ -136,7 +141,7 @@ Tensor widened(const Tensor& x, std::int64_t columns) {
 /// The columns that `like` has of what a kernel computed.
 Tensor narrowed(const Tensor& x, const Tensor& like) {
     if (x.size(3) == like.size(3)) return x;
-    const Tensor narrow = empty_as(like);
+    const Tensor narrow = empty_as(like, x.scalar_type());
     narrow.copy_(x.narrow(3, 0, like.size(3)));
     return narrow;
 }
@@ -154,6 +159,10 @@ struct Named {
         for (std::size_t i = 0; i < arrays.size() && i < names.size(); ++i)
             if (std::string(names[i]) == name) return arrays[i];
         return std::nullopt;
+    }
+
+    bool has(std::string_view name) const {
+        return std::any_of(names.begin(), names.end(), [&](const std::string& own) { return own == name; });
     }
 
     /// As stages take it; kernels read the arrays in `kept`. Numbers in the host's memory are checked first,
@@ -259,7 +268,12 @@ double default_scale(const Tensor& Q) {
 /// O, as Q is laid out, and L.
 std::tuple<Tensor, Tensor> computed(const Tensor& Q, const Tensor& K, const Tensor& V, const Named& given,
                                     Scale scale, Word stage, c10::string_view backend, bool may_copy) {
-    require_agreement({{"Q", Q}, {"K", K}, {"V", V}}, given.array("k_scale") || given.array("v_scale"));
+    const bool all = given.array("q_scale").has_value();  // of Q, K and V are e4m3, whose O has another type
+    require_agreement({{"Q", Q}, {"K", K}, {"V", V}}, all ? "QKV"
+                                                      : given.array("k_scale") || given.array("v_scale")
+                                                          ? "KV"
+                                                          : "");
+    const auto type = !all ? Q.scalar_type() : given.has("out_dtype") ? at::kHalf : at::kBFloat16;
     Tensor O;
     const Tensor L = at::empty(Q.sizes().slice(0, 3), Q.options().dtype(at::kFloat));
     with_kernel(true, stage, backend, Q, K, V, given,
@@ -268,8 +282,8 @@ std::tuple<Tensor, Tensor> computed(const Tensor& Q, const Tensor& K, const Tens
                     TORCH_CHECK_VALUE(may_copy || columns == Q.size(3), kernel.folder(),
                                       " has no head dimension ", Q.size(3), ", and decode copies no cache");
                     const Tensor q = widened(Q, columns), k = widened(K, columns), v = widened(V, columns);
-                    const Tensor o = empty_as(q);
-                    kernel.forward(place(q), place(k), place(v), place(o), address(L), dtype_of(Q), mask,
+                    const Tensor o = empty_as(q, type);
+                    kernel.forward(place(q), place(k), place(v), place(o), address(L), dtype_of(o), mask,
                                    scale.value_or(default_scale(Q)), workspace, stream);
                     O = narrowed(o, Q);
                 });

@@ -55,29 +55,7 @@ struct Shared {
     Mbarrier rows_full[Tile<d>::V_slots], rows_empty[Tile<d>::V_slots];  // of V_rows: phase k / V_slots
 };
 
-struct Maps {
-    TensorMap Q, K, V, O;
-};
-
-/// The order in which blocks take the query tiles of all heads: without a mask head by head; with one the
-/// longest first, of `section` heads together, whose K and V fit in the L2 cache.
-struct TileOrder {
-    int Tr, heads, section, total;  // heads = B H, total = Tr heads
-    unsigned* taken;                // not counting each block's first; 0 before and after a launch
-
-    /// The n-th of them
-    template <bool causal>
-    __device__ TileIndex at(const Problem& p, int n) const {
-        int i = n % Tr, head = n / Tr;
-        if constexpr (causal) {
-            const int first = n / (section * Tr) * section, r = n % (section * Tr);
-            const int together = min(section, heads - first);
-            i = Tr - 1 - r / together;
-            head = first + r % together;
-        }
-        return {head / p.H, head % p.H, i};
-    }
-};
+#include "stages/70_fp8_products/tile_order.cuh"
 
 /// What the workspace holds. `scales` and `largest` are of the heads of Q, then of K, then of V.
 struct Quantized {
@@ -122,45 +100,7 @@ struct Head {
     }
 };
 
-/// The largest x >= 0 of the block's threads.
-__device__ float block_max(float x) {
-    struct Shared {
-        float of_warp[threads_per_block / 32];
-    };
-    auto& shared = shared_memory<Shared>();
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, lanes));
-    if (threadIdx.x % 32 == 0) store(&shared.of_warp[threadIdx.x / 32], x);
-    __syncthreads();  // all warps' maxima are written
-    for (int warp = 0; warp < threads_per_block / 32; ++warp) x = fmaxf(x, load(&shared.of_warp[warp]));
-    return x;
-}
-
-/// A thread's share of a block's rows, in pairs of 16-bit elements: 16 columns of every step-th row. All of
-/// it is on its way before any is used. Rows past the end are 0.
-template <class T, int d>
-__device__ void load_rows(const Head<T>& head, int first, std::uint32_t (&pairs)[d / 4]) {
-    constexpr int step = threads_per_block / (d / 16);
-#pragma unroll
-    for (int k = 0; k < d / 4; k += 4) {
-        const int row = first + threadIdx.x / (d / 16) + k / 8 * step;
-        const T* eight = head.rows + row * head.stride + threadIdx.x % (d / 16) * 16 + k % 8 * 2;
-        const uint4 four = row < head.N ? load(reinterpret_cast<const uint4*>(eight)) : uint4{};
-        pairs[k] = four.x, pairs[k + 1] = four.y, pairs[k + 2] = four.z, pairs[k + 3] = four.w;
-    }
-}
-
-/// The largest absolute value of a thread's share.
-template <class T, int n>
-__device__ float largest_of(const std::uint32_t (&pairs)[n]) {
-    float x = 0.0f;
-#pragma unroll
-    for (int k = 0; k < n; ++k) {
-        const float2 both = unpack<T>(pairs[k]);
-        x = fmaxf(x, fmaxf(fabsf(both.x), fabsf(both.y)));
-    }
-    return x;
-}
+#include "stages/70_fp8_products/quantize.cuh"
 
 /// Finds the largest element of a block's rows. A NaN is ignored here; rounding keeps it.
 template <class T, int d>
@@ -203,79 +143,9 @@ __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, c
     }
 }
 
-/// Turns the scores S (64, Bc) of a warpgroup with key tile j into exponents S scale - m, with -inf where
-/// masked. Lanes hold rows g and g + 8 of their warp's 16.
-template <int d, int Bc = Tile<d>::Bc>
-__device__ void shift(const Problem& p, float scale, int first_row, int j, bool masked, float (&S)[Bc / 2],
-                      const float (&m)[2]) {
-#pragma unroll
-    for (int c = 0; c < Bc / 2; ++c) S[c] = S[c] * scale - m[row_of(c)];
-    if (masked) {
-        const int warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-        int end[2];  // the first of this lane's columns that the row does not see
-#pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            const int row = first_row + 16 * warp + g + 8 * r;
-            end[r] = min(p.Nk, p.causal ? row + p.Nk - p.Nq + 1 : p.Nk) - j * Bc - 2 * t;
-        }
-#pragma unroll
-        for (int c = 0; c < Bc / 2; ++c) {
-            if (column_of(c) >= end[row_of(c)]) S[c] = -inf;
-        }
-    }
-}
+#include "stages/70_fp8_products/softmax.cuh"
 
-/// The largest exponent of row g + 8 r in this lane.
-template <int n>
-__device__ float lane_max(const float (&S)[n], int r) {
-    float row_max = -inf;
-#pragma unroll
-    for (int c = 2 * r; c < n; c += 4) row_max = fmaxf(row_max, fmaxf(S[c], S[c + 1]));
-    return row_max;
-}
-
-/// max(0, the largest exponent in this lane).
-template <int n>
-__device__ float positive_max(const float (&S)[n]) {
-    float row_max[2] = {};
-#pragma unroll
-    for (int c = 0; c < n; c += 2) row_max[row_of(c)] = max3(row_max[row_of(c)], S[c], S[c + 1]);
-    return fmaxf(row_max[0], row_max[1]);
-}
-
-/// Raises m to `top` below the maximum of its row, and rescales S and l to it; O is to be multiplied by
-/// alpha. The first tile sets m, even to less than 0.
-template <int n>
-__device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)[2], float (&l)[2]) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        float rise = lane_max(S, r);
-        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 1));
-        rise = fmaxf(rise, __shfl_xor_sync(~0u, rise, 2));
-        rise -= top;
-        rise = rise == -inf ? 0.0f : first ? rise : fmaxf(rise, 0.0f);  // no key so far: m stays 0
-        alpha[r] = first ? 0.0f : fast_exp2(-rise);
-        m[r] += rise;
-        l[r] *= alpha[r];
-#pragma unroll
-        for (int c = 0; c < n; ++c) {
-            if (row_of(c) == r) S[c] -= rise;
-        }
-    }
-}
-
-/// S = Q K^T, (64, Bc) for this warpgroup (algorithm 1, line 8). Starts it: S is complete after a wait.
-template <int d, int panels, int Bc = Tile<d>::Bc>
-__device__ void score(const e4m3x2 (&Q)[panels][64][64], const e4m3x2 (&K)[panels][Bc][64],
-                      float (&S)[Bc / 2]) {
-    const Descriptor q = matrix_descriptor(Q), k = matrix_descriptor(K);
-    wgmma_fence();
-#pragma unroll
-    for (int c = 0; c < d / 2; c += 16) {
-        wgmma_e4m3<Bc>(S, q.column<64>(c), k.column<Bc>(c), c > 0);
-    }
-    wgmma_commit();
-}
+#include "stages/70_fp8_products/score.cuh"
 
 /// Transposes a warp's share of a tile of V: 16 columns at a time become 16 rows. To ldmatrix, two adjacent
 /// columns are one 16-bit element: lane 4 g + t gets columns 2 g and 2 g + 1 of keys 2 t and 2 t + 1, and in
@@ -320,55 +190,7 @@ __device__ void exponentiate(float (&S)[n], float (&l)[2]) {
     }
 }
 
-/// P as the A operand of P V: a lane's accumulators of S are its elements of that operand, which is why the
-/// keys of V have another order.
-template <int n>
-__device__ void convert(const float (&S)[n], std::uint32_t (&P)[n / 4]) {
-#pragma unroll
-    for (int c = 0; c < n; c += 16) pack_operand_e4m3(&P[c / 4], &S[c]);
-}
-
-/// Writes O scale_V / l of the warp's 16 rows to global memory through its O_tile, some panels at a time;
-/// and L = m + log(l), where l is the sum over the four lanes of a row.
-template <class T, int d, int panels = Tile<d>::O_panels>
-__device__ void write_rows(const Problem& p, const TensorMap& map, int b, int h, int first_row,
-                           T (&O_tile)[panels][16][64], const float (&O)[d / 2], const float (&m)[2],
-                           const float (&lane_l)[2], float scale_V) {
-    const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    float inverse_l[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        float l = lane_l[r];
-        l += __shfl_xor_sync(~0u, l, 1);
-        l += __shfl_xor_sync(~0u, l, 2);
-        inverse_l[r] = l == 0.0f ? 0.0f : divide(scale_V, l);
-        const int row = first_row + 16 * warp + lane / 4 + 8 * r;
-        float* L = p.L + (std::int64_t{b} * p.H + h) * p.Nq + row;
-        if (row < p.Nq && lane % 4 == 0) store(L, (m[r] + log2f(l)) * ln_2);
-    }
-#pragma unroll
-    for (int panel = 0; panel < d / 64; panel += panels) {
-        if (lane == 0) bulk_wait_read<0>();  // the previous store has read the tile
-        __syncwarp();
-#pragma unroll
-        for (int c = 0; c < 64 * panels; c += 16) {
-            std::uint32_t x[4];
-#pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                const float* pair = &O[(64 * panel + c) / 2 + 2 * k];
-                x[k] = pack<T>(pair[0] * inverse_l[k % 2], pair[1] * inverse_l[k % 2]);
-            }
-            const int row = a_row(lane), column = c % 64 + a_column(lane);
-            stmatrix(&O_tile[c / 64][row][column ^ row % 8 * 8], x);
-        }
-        fence_proxy_async();
-        __syncwarp();  // the warp's rows of O are complete, whichever lane wrote them
-        if (lane == 0) {
-            bulk_store(&map, O_tile, panel, first_row + 16 * warp, h, b);
-            bulk_commit();
-        }
-    }
-}
+#include "stages/70_fp8_products/write_rows.cuh"
 
 /// A block computes query tile after query tile. Warp specialization: one thread copies, warpgroups multiply.
 /// - Producer: takes a query tile from a counter; copies Q, then K and V of each key tile, into three rings.
@@ -606,7 +428,7 @@ LADDER_STAGE(forward, Dims, .number = 77, .name = "in_kernel_transpose", .parent
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
                                      {128, 128, 2}),
              .change = "the producer's idle warps transpose V on its way to wgmma", .shows_in = "train",
-             .products = Products::of_8_bits, .most_lines = 680,  // quantizes first
+             .products = Products::of_8_bits, .most_lines = 440,  // quantizes first
              .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -13,8 +13,9 @@ from flash_ladder import attention, decode, quantize
 E4M3 = ml_dtypes.float8_e4m3fn
 ON_CPU = not flash_ladder._core.why_not("cpu")
 GPU = not flash_ladder._core.why_not("gpu")
-# One that takes 16 bits alone, one for caches of 8 bits, and one that multiplies 8 bits.
+# One that takes 16 bits alone, one for caches of 8 bits, one that multiplies 8 bits, and one that is given them.
 PLAIN, OF_CACHES, OF_8_BITS = stage_that(), stage_that(products="8-bit cache"), stage_that(products="8 bits")
+OF_E4M3 = stage_that(products="8 bits of e4m3")
 
 
 class OfNumPy:
@@ -95,6 +96,15 @@ def test_quantize_rounds_as_the_harness_does(library):
     largest = np.abs(numbers).max((1, 3))
     assert ((largest >= 224) & (largest <= 448)).all()
     assert relative(numbers * scale[:, None, :, None], cache.astype(float)) < 0.03
+    numbers, scale = quantize(library.make(cache), axis=2, power_of_two=True)
+    same, given = quantize(library.make(cache), axis=2, scale=scale)
+    assert given is scale and same.dtype == library.e4m3 and (library.read(same) == library.read(numbers)).all()
+    small, _ = quantize(library.make(cache), axis=2, scale=scale / 8)  # beyond 448 nothing becomes NaN
+    assert (library.read(small) == np.clip(8 * library.read(numbers), -448, 448)).mean() > 0.5
+    assert abs(library.read(small)).max() == 448
+    for wrong in scale[0], scale[:, :1], 0.5:
+        with pytest.raises(ValueError, match="^scale is .*; expected .* numbers in float32"):
+            quantize(library.make(cache), axis=2, scale=wrong)
     for x in np.zeros((1, 2, 3, 4), np.float32), np.full((1, 2, 3, 4), 448 / 64, np.float32):
         numbers, scale = (library.read(part) for part in quantize(library.make(x), power_of_two=True))
         assert np.isfinite(scale).all() and (numbers * scale[..., None, None] == x).all()
@@ -158,6 +168,25 @@ def test_q_k_and_v_in_8_bits_are_exactly_those_in_bf16(library, stage):
     assert relative(library.read(O), reference(*wide, causal=True)[0]) < 0.08
 
 
+@pytest.mark.parametrize("d, out, promotion", [(64, "bfloat16", False), (128, "float16", True), (80, "float16", False)])
+def test_q_k_and_v_in_8_bits_as_they_are(library, d, out, promotion):
+    needs_stage(OF_E4M3)
+    problem = [drawn(2, heads, rows, d, seed=rows) for heads, rows in ((4, 70), (2, 90), (2, 91))]
+    problem[2] = problem[2][:, :, :90]
+    numbers, scales = zip(*(quantize(library.make(x)) for x in problem))
+    factors = [library.read(scale).astype(np.float32) * np.float32(1 + 0.3 * i) for i, scale in enumerate(scales)]
+    names = dict(zip(("q_scale", "k_scale", "v_scale"), map(library.make, factors)))
+    O, L = attention(*numbers, **names, causal=True, out_dtype=out, promotion=promotion, return_lse=True, backend="checked")
+    assert str(O.dtype).removeprefix("torch.") == out and O.shape == problem[0].shape
+    exact_O, exact_L = reference(*(library.read(x) * factor[..., None, None] for x, factor in zip(numbers, factors)), causal=True)
+    assert relative(library.read(O), exact_O) < 0.04
+    assert (abs(library.read(L) - exact_L) < 2.0**-11 * np.maximum(1, abs(exact_L))).all()  # sums of scores keep 13 bits
+    rows = [library.read(x).astype(E4M3).swapaxes(1, 2).copy() for x in numbers]  # (B, N, H, d)
+    if type(library) is OfNumPy:
+        same = attention(*(x.swapaxes(1, 2) for x in rows), **names, causal=True, out_dtype=out, promotion=promotion)
+        assert (same.astype(float) == library.read(O)).all()
+
+
 def test_stages_are_not_listed_in_each_call(monkeypatch):
     needs_stage(OF_8_BITS)
     library = OfNumPy()
@@ -203,9 +232,19 @@ def test_what_no_stage_takes_is_refused_by_name():
         (TypeError, "k_scale is 'x'; expected a number", lambda: decode(q, k8, v8, k_scale="x", v_scale=1)),
         (ValueError, r"K: its strides in elements, .*72.*, must be multiples of 16", lambda: decode(q, apart, apart, **scales)),
         (TypeError, "Q is float8_e4m3fn; expected float16 or bfloat16", lambda: attention(*Q8, stage=OF_8_BITS)),
-        (ValueError, f"{PLAIN} takes no float8_e4m3fn; those that multiply 8 bits do: {int(OF_8_BITS[:2])}, ",
-         lambda: attention(*Q8, stage=PLAIN, **own)),
-        (ValueError, "the default stage takes no float8_e4m3fn", lambda: attention(*Q8, **own)),
+        (ValueError, f"{PLAIN} does not take Q, K and V in e4m3", lambda: attention(*Q8, stage=PLAIN, **own)),
+        (ValueError, f"{OF_CACHES} takes K and V in e4m3 alone", lambda: attention(*Q8, stage=OF_CACHES, **own)),
+        (ValueError, f"{OF_E4M3} takes Q, K and V in e4m3 alone: attention has q_scale", lambda: attention(*first, stage=OF_E4M3)),
+        (ValueError, "no stage computes attention with a sliding window, Q, K and V in e4m3",
+         lambda: attention(*Q8, window=(5, 0), **own)),
+        *((ValueError, f"{name}: one is {number}; expected ", lambda name=name, number=number:
+           attention(*Q8, **{**own, name: number})) for name in own for number in (0, -1, float("inf"), float("nan"))),
+        (ValueError, r"q_scale: they are \(2, 2\); expected \(2, 4\)", lambda: attention(*Q8, **{**own, "q_scale": k_scale})),
+        (ValueError, "out_dtype is given and Q has no scale", lambda: attention(*first, out_dtype="float16")),
+        (TypeError, "out_dtype is float32; expected float16 or bfloat16", lambda: attention(*Q8, **own, out_dtype="float32")),
+        (ValueError, "out_dtype is float16, and a stage that rounds bf16 has O in bfloat16",
+         lambda: attention(*Q8, **own, out_dtype="float16", stage=OF_8_BITS)),
+        (ValueError, f"{PLAIN} does not take promotion", lambda: attention(*first, promotion=True, stage=PLAIN)),
         (ValueError, "k_scale must be powers of two: by these alone bf16 holds K exactly",
          lambda: attention(*Q8, stage=OF_8_BITS, q_scale=1, k_scale=0.3, v_scale=1)),
         (ValueError, "q_scale must be powers of two", lambda: attention(*Q8, stage=OF_8_BITS, q_scale=-1, k_scale=1, v_scale=1)),
