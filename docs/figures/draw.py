@@ -2229,8 +2229,8 @@ def blocks_change_places(f):
 
 @figure("19-registers", "Registers of a thread at d = 256 while P V is computed, and while S is")
 def registers_in_turn(f):
-    scale = 1.5
-    rows = (("P V of 64 columns", (("O 128", 128, "own"), ("P 32", 32, "green"), ("PV 32", 32, "pink"))),
+    scale = 1.75
+    rows = (("P V of 64 columns", (("O 128", 128, "own"), ("P", 16, "green"), ("PV 32", 32, "pink"))),
             ("S of the next tile", (("O 128", 128, "own"), ("S 64", 64, "shared"))))
     for row, (name, parts) in enumerate(rows):
         x, y = 0, 24 + 64 * row
@@ -2240,8 +2240,8 @@ def registers_in_turn(f):
             x += scale * registers
         f.box(0, y, scale * 240, 26, None, dashed=True)
     f.text(scale * 240, 14, "240", anchor="end", size=SMALL)
-    f.note(136, "O, S, P and PV together would take 256. The registers of S are free until all parts of P V have been "
-           "added to O.")
+    f.note(136, "P takes 16 registers. O, S, P and PV together would take all 240. The registers of S are free until all "
+           "parts of P V have been added to O.")
 
 
 @figure("80-line", "The key tiles of four requests in one line, and the shares of three blocks")

@@ -1,5 +1,5 @@
-// Without promotion all of the work is the parent's. With it a tile's P V is a product for each 64 columns,
-// of as many elements.
+// Without promotion all work is the parent's. With promotion P V of a key tile is one product for each 64
+// columns, with the same total of columns.
 #include "../70_fp8_products/claims.h"
 
 using namespace ladder;

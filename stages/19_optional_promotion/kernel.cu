@@ -1,5 +1,5 @@
-// Stage 19: optional promotion. Who asks for it gets sums of P V over at most 128 keys that fp32 additions
-// add to O, as in stage 71: a part of the columns at a time, since registers hold no second O at d = 256.
+// Stage 19: optional promotion. If the caller asks for it, fp32 additions add each sum of P V over at most
+// 128 keys to O, as in stage 71. They do so for 64 columns at a time: registers hold no second O at d = 256.
 
 #include "stages/hopper.cuh"
 
@@ -62,12 +62,13 @@ struct Shared {
 
 /// Transposes a warp's share of a tile of V. A panel is a square of 8 x 8 blocks of 16 keys and 16 columns.
 /// One ldmatrix reads blocks (i, j) and (j, i), and one stmatrix writes each, transposed, where the other
-/// was; or both are on the diagonal. Of four numbers y and seven x, i and i ^ x are all pairs once. Where
-/// keys or columns fill half of the square, blocks of the other half move to padding, two at a time. To
-/// ldmatrix, two adjacent columns are one 16-bit element: lane 4 g + t gets columns 2 g and 2 g + 1 of keys 2
-/// t and 2 t + 1, and in the next register those of keys 2 t + 8 and 2 t + 9. A column's bytes of both are
-/// four keys in the order of key_at. Lanes with g < 4 take column 2 g first, others 2 g + 1: any 8 rows that
-/// stmatrix writes together differ modulo 8, so that they lie in different banks.
+/// was. Two blocks of the diagonal share an instruction as well. With x from 1 to 7 and y from 0 to 3, i and
+/// i ^ x are each pair once. Where keys or columns fill half of the square, a smaller square is transposed,
+/// and the blocks outside it move to padding, two at a time. To ldmatrix, two adjacent columns are one 16-bit
+/// element: lane 4g + t gets columns 2g and 2g + 1 of keys 2t and 2t + 1, and in the next register those of
+/// keys 2t + 8 and 2t + 9. The bytes of one column in both are four keys in the order of key_at. Lanes with
+/// g < 4 take column 2g first, others 2g + 1: any 8 rows that stmatrix writes together differ modulo 8, so
+/// they lie in different banks.
 template <int d, int Bc, int panels>
 __device__ void transpose(int warp, e4m3x2 (&V)[panels][128][64]) {
     constexpr int columns = d / panels;
@@ -90,7 +91,7 @@ __device__ void transpose(int warp, e4m3x2 (&V)[panels][128][64]) {
             }
         }
     };
-#pragma unroll 1
+#pragma unroll 1  // few registers are left to these warps
     for (int n = warp - 1; n < pairs * panels; n += transposing_warps * together) {
         for_each(n, [&](auto& r, const auto& panel, int key, int column) {
             ldmatrix_transposed(r, &panel[16 * key + lane % 16][8 * column ^ lane % 8 * 8]);
@@ -116,7 +117,7 @@ __device__ void add_product(const std::uint32_t (&P)[n], const e4m3x2 (&V)[panel
     wgmma_commit();
 }
 
-/// O += P V, of which fp32 additions add the sum of these keys: 64 columns at a time.
+/// O += P V of a key tile, 64 columns at a time. Each sum starts from 0, and fp32 additions add it to O.
 template <int d, int panels, int n>
 __device__ void add_promoted(const std::uint32_t (&P)[n], const e4m3x2 (&V)[panels][128][64],
                              float (&O)[d / 2]) {
@@ -146,6 +147,14 @@ __device__ void exponentiate(float (&S)[n], float (&l)[2]) {
 
 #include "stages/70_fp8_products/write_rows.cuh"
 
+/// A block computes query tile after query tile. Warp specialization: one thread copies, warpgroups multiply.
+/// - Producer: takes a query tile from a counter; copies Q, then K and V of each key tile, into three rings.
+/// - Transposing warps: transpose V in its slot, once its rows have arrived; then V is full.
+/// - Consumers, a warpgroup for 64 rows: start S = Q K^T of key tile j, then O += P V of tile j - 1, which
+///   runs during the softmax of tile j; at the end write O and L. With promotion P V comes first, and S next.
+/// - Turns: barrier 1 + g lets warpgroup g start products; meanwhile the others take exponentials.
+/// A slot's life: the producer waits for `empty` and starts the copy; `full` completes when all bytes have
+/// arrived; a consumer that sees the tile multiplies, then arrives at `empty`; for others the producer does.
 template <class T, int d, bool causal, bool promotes>
 __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
     attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
@@ -185,7 +194,7 @@ __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
             if (tile.batch < 0) return;
             mbarrier_arrive(&shared.Q_empty[q % Q_slots]);
             const int first_row = tile.tile * Br, end = uniform(k + key_tiles(first_row, Br));
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (; k < end; ++k) {
                 const int slot = k % V_slots;
                 mbarrier_try_wait(&shared.rows_full[slot], k / V_slots);
@@ -225,7 +234,7 @@ __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
             for (int g = 0; g < groups; ++g) {
                 bulk_load(shared.Q[Q_slot][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full[Q_slot]);
             }
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int j = 0; j < Tc; ++j) {
                 copy(shared.K, maps.K, depth, j, shared.K_full, shared.K_empty);
                 copy(shared.V, maps.V, V_slots, j, shared.rows_full, shared.V_empty);
@@ -296,7 +305,7 @@ __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
             fence_operand(P);
             release(shared.V_empty[(k + j) % V_slots]);
         };
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
         for (int j = 1; j < Tc; ++j) {
             wait_turn();
             if constexpr (promotes) add_product_promoted(j - 1);  // S has no registers yet at d = 256
@@ -352,7 +361,7 @@ void run(const Problem& p) {
     };
     const int Tr = ceil_div(p.Nq, Sizes::Br), heads = p.B * p.H;
     const double KV_bytes = 2.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
-    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));
+    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));  // less than half of L2
     const TileOrder order = {Tr, heads, section, Tr * heads, static_cast<unsigned*>(p.workspace)};
     const dim3 grid(std::min(p.sm_count, order.total));
     const auto kernel = p.causal ? attention<T, d, true, promotes> : attention<T, d, false, promotes>;

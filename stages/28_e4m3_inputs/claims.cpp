@@ -1,5 +1,5 @@
-// Launches one kernel instead of three: none reads or writes all of Q, K and V beforehand, none finds a
-// maximum. The attention kernel copies and multiplies what the parent's does.
+// Launches one kernel instead of three: no kernel reads Q, K and V beforehand, finds maxima or writes rounded
+// copies. The attention kernel copies and multiplies the same tiles as the parent's.
 #include "../70_fp8_products/claims.h"
 
 using namespace ladder;

@@ -1,5 +1,5 @@
-// Stage 28: e4m3 inputs. Q, K and V come in e4m3, by rows, with a scale for each head, as the layer before
-// left them. No kernel finds a largest element or rounds.
+// Stage 28: e4m3 inputs. The caller's Q, K and V are in e4m3, by rows, with one scale per head. Attention
+// reads them in place, and no other kernel runs.
 
 #include "stages/hopper.cuh"
 
@@ -67,7 +67,7 @@ __device__ void transpose(int warp, const e4m3x2 (&rows)[panels][Bc][64], e4m3x2
     const int lane = threadIdx.x % 32;
     const unsigned first = lane < 16 ? 0x6420 : 0x7531, second = first ^ 0x1111;  // a column's bytes
     const int row = lane % 8 * 2 + (lane / 4 % 2 ^ lane / 16);  // of 16, the one that stmatrix writes
-#pragma unroll 1
+#pragma unroll 1                                                // few registers are left to these warps
     for (int c = 8 * (warp - 1); c < d / 2; c += 8 * transposing_warps) {
 #pragma unroll 2
         for (int key = 0; key < Bc; key += 32) {
@@ -102,6 +102,15 @@ __device__ void exponentiate(float (&S)[n], float (&l)[2]) {
 
 #include "stages/70_fp8_products/write_rows.cuh"
 
+/// A block computes query tile after query tile. Warp specialization: one thread copies, warpgroups multiply.
+/// - Producer: takes a query tile from a counter; copies Q, then K and V of each key tile, into three rings.
+/// - Transposing warps: rewrite V from a slot of `V_rows` into a slot of V, with its keys along the rows.
+/// - Consumers, a warpgroup for 64 rows: start S = Q K^T of key tile j, then O += P V of tile j - 1, which
+///   runs during the softmax of tile j; at the end write O and L.
+/// - Turns: barrier 1 + g lets warpgroup g start products; meanwhile the others take exponentials.
+/// A slot's life: the producer waits for `empty` and starts the copy; `full` completes when all bytes have
+/// arrived; a consumer that sees the tile multiplies, then arrives at `empty`; for others the producer does,
+/// or for V a transposing warp.
 template <class T, int d, bool causal>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
     attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
@@ -144,7 +153,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             const int first_row = tile.tile * Br, end = uniform(k + key_tiles(first_row, Br));
             // Warp 1 + g releases the tiles that warpgroup g does not see.
             const int seen = warp > groups ? end : k + key_tiles(first_row + 64 * (warp - 1), 64);
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (; k < end; ++k) {
                 const int slot = k % depth, rows_slot = k % V_slots;
                 mbarrier_try_wait(&shared.V_empty[slot], k / depth - 1);  // tile k - depth has been read
@@ -185,7 +194,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             for (int g = 0; g < groups; ++g) {
                 bulk_load(shared.Q[Q_slot][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full[Q_slot]);
             }
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int j = 0; j < Tc; ++j) {
                 copy(shared.K, maps.K, depth, j, shared.K_full, shared.K_empty);
                 for (int g = 0; g < groups; ++g) {  // one that does not see the tile does not wait for it
@@ -253,7 +262,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         release(shared.K_empty[k % depth]);
         softmax(0);
         convert(S, P);
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
         for (int j = 1; j < Tc; ++j) {
             wait_turn();
             start_scores(j);
@@ -303,7 +312,7 @@ void forward(const Problem& p) {
     };
     const int Tr = ceil_div(p.Nq, Sizes::Br), heads = p.B * p.H;
     const double KV_bytes = 2.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
-    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));
+    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));  // less than half of L2
     const TileOrder order = {Tr, heads, section, Tr * heads, static_cast<unsigned*>(p.workspace)};
     const dim3 grid(std::min(p.sm_count, order.total));
     const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;

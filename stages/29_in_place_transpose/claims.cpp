@@ -1,5 +1,5 @@
-// Reads and writes each tile of V once, as the parent: by as many ldmatrix and stmatrix, without bank
-// conflicts. No warp waits for a slot to write to, and none releases one that it has read.
+// Reads and writes each tile of V once, like the parent, by as many ldmatrix and stmatrix, without bank
+// conflicts. No warp waits for a slot to write to, and no warp releases a slot of rows.
 #include "../70_fp8_products/claims.h"
 
 using namespace ladder;

@@ -1,6 +1,6 @@
-// Stage 29: in-place transpose. V is transposed in the slot that TMA has copied it to: warps exchange the
-// blocks on either side of the diagonal of a square. No slot is needed for V as it arrives: at d = 256 V has
-// three.
+// Stage 29: in-place transpose. V is transposed in the slot to which TMA has copied it: warps exchange the
+// blocks on either side of the diagonal of a square. Its rows need no slot of their own, so at d = 256 V has
+// three slots.
 
 #include "stages/hopper.cuh"
 
@@ -60,12 +60,13 @@ struct Shared {
 
 /// Transposes a warp's share of a tile of V. A panel is a square of 8 x 8 blocks of 16 keys and 16 columns.
 /// One ldmatrix reads blocks (i, j) and (j, i), and one stmatrix writes each, transposed, where the other
-/// was; or both are on the diagonal. Of four numbers y and seven x, i and i ^ x are all pairs once. Where
-/// keys or columns fill half of the square, blocks of the other half move to padding, two at a time. To
-/// ldmatrix, two adjacent columns are one 16-bit element: lane 4 g + t gets columns 2 g and 2 g + 1 of keys 2
-/// t and 2 t + 1, and in the next register those of keys 2 t + 8 and 2 t + 9. A column's bytes of both are
-/// four keys in the order of key_at. Lanes with g < 4 take column 2 g first, others 2 g + 1: any 8 rows that
-/// stmatrix writes together differ modulo 8, so that they lie in different banks.
+/// was. Two blocks of the diagonal share an instruction as well. With x from 1 to 7 and y from 0 to 3, i and
+/// i ^ x are each pair once. Where keys or columns fill half of the square, a smaller square is transposed,
+/// and the blocks outside it move to padding, two at a time. To ldmatrix, two adjacent columns are one 16-bit
+/// element: lane 4g + t gets columns 2g and 2g + 1 of keys 2t and 2t + 1, and in the next register those of
+/// keys 2t + 8 and 2t + 9. The bytes of one column in both are four keys in the order of key_at. Lanes with
+/// g < 4 take column 2g first, others 2g + 1: any 8 rows that stmatrix writes together differ modulo 8, so
+/// they lie in different banks.
 template <int d, int panels>
 __device__ void transpose(int warp, e4m3x2 (&V)[panels][128][64]) {
     constexpr int columns = d / panels, Bc = Tile<d>::Bc;
@@ -88,7 +89,7 @@ __device__ void transpose(int warp, e4m3x2 (&V)[panels][128][64]) {
             }
         }
     };
-#pragma unroll 1
+#pragma unroll 1  // few registers are left to these warps
     for (int n = warp - 1; n < pairs * panels; n += transposing_warps * together) {
         for_each(n, [&](auto& r, const auto& panel, int key, int column) {
             ldmatrix_transposed(r, &panel[16 * key + lane % 16][8 * column ^ lane % 8 * 8]);
@@ -126,6 +127,14 @@ __device__ void exponentiate(float (&S)[n], float (&l)[2]) {
 
 #include "stages/70_fp8_products/write_rows.cuh"
 
+/// A block computes query tile after query tile. Warp specialization: one thread copies, warpgroups multiply.
+/// - Producer: takes a query tile from a counter; copies Q, then K and V of each key tile, into three rings.
+/// - Transposing warps: transpose V in its slot, once its rows have arrived; then V is full.
+/// - Consumers, a warpgroup for 64 rows: start S = Q K^T of key tile j, then O += P V of tile j - 1, which
+///   runs during the softmax of tile j; at the end write O and L.
+/// - Turns: barrier 1 + g lets warpgroup g start products; meanwhile the others take exponentials.
+/// A slot's life: the producer waits for `empty` and starts the copy; `full` completes when all bytes have
+/// arrived; a consumer that sees the tile multiplies, then arrives at `empty`; for others the producer does.
 template <class T, int d, bool causal>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
     attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
@@ -165,7 +174,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             if (tile.batch < 0) return;
             mbarrier_arrive(&shared.Q_empty[q % Q_slots]);
             const int first_row = tile.tile * Br, end = uniform(k + key_tiles(first_row, Br));
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (; k < end; ++k) {
                 const int slot = k % V_slots;
                 mbarrier_try_wait(&shared.rows_full[slot], k / V_slots);
@@ -205,7 +214,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             for (int g = 0; g < groups; ++g) {
                 bulk_load(shared.Q[Q_slot][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full[Q_slot]);
             }
-#pragma unroll 1
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int j = 0; j < Tc; ++j) {
                 copy(shared.K, maps.K, depth, j, shared.K_full, shared.K_empty);
                 copy(shared.V, maps.V, V_slots, j, shared.rows_full, shared.V_empty);
@@ -270,7 +279,7 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
         release(shared.K_empty[k % depth]);
         softmax(0);
         convert(S, P);
-#pragma unroll 1
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
         for (int j = 1; j < Tc; ++j) {
             wait_turn();
             start_scores(j);
@@ -320,7 +329,7 @@ void forward(const Problem& p) {
     };
     const int Tr = ceil_div(p.Nq, Sizes::Br), heads = p.B * p.H;
     const double KV_bytes = 2.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
-    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));
+    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));  // less than half of L2
     const TileOrder order = {Tr, heads, section, Tr * heads, static_cast<unsigned*>(p.workspace)};
     const dim3 grid(std::min(p.sm_count, order.total));
     const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;
