@@ -1,8 +1,8 @@
 // How a block that quantizes reads V, which it writes transposed.
 // Included by kernels of the part inside of their namespace.
 
-/// 16 keys of V and two columns, a thread's n-th. The lanes of a quad take 64 keys of the same columns: of a
-/// row of V^T they write 64 bytes together.
+/// 16 keys of V and two columns, a thread's n-th. The lanes of a quad take 64 keys of the same columns, so
+/// they write 64 contiguous bytes of a row of V^T.
 struct Patch {
     int key, column;
 

@@ -15,8 +15,8 @@ __device__ float block_max(float x) {
     return x;
 }
 
-/// A thread's share of a block's rows, in pairs of 16-bit elements: 16 columns of every step-th row. All of
-/// it is on its way before any is used. Rows past the end are 0.
+/// A thread's share of a block's rows, in pairs of 16-bit elements: 16 columns of every step-th row. All
+/// loads are issued before the first result is used. Rows past the end are 0.
 template <class T, int d>
 __device__ void load_rows(const Head<T>& head, int first, std::uint32_t (&pairs)[d / 4]) {
     constexpr int step = threads_per_block / (d / 16);

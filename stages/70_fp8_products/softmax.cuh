@@ -41,8 +41,8 @@ __device__ float positive_max(const float (&S)[n]) {
     return fmaxf(row_max[0], row_max[1]);
 }
 
-/// Raises m to `top` below the maximum of its row, and rescales S and l to it; O is to be multiplied by
-/// alpha. The first tile sets m, even to less than 0.
+/// Raises m to `top` below the maximum of its row, and rescales S and l to it. The caller multiplies O by
+/// alpha. The first tile sets m, which may be below 0.
 template <int n>
 __device__ void rescale(bool first, float (&S)[n], float (&alpha)[2], float (&m)[2], float (&l)[2]) {
 #pragma unroll

@@ -5,8 +5,8 @@ struct Maps {
     TensorMap Q, K, V, O;
 };
 
-/// The order in which blocks take the query tiles of all heads: without a mask head by head; with one the
-/// longest first, of `section` heads together, whose K and V fit in the L2 cache.
+/// The order in which blocks take the query tiles of all heads. Without a mask they go head by head. With a
+/// mask the longest tiles come first, within sections of heads whose K and V fit in the L2 cache.
 struct TileOrder {
     int Tr, heads, section, total;  // heads = B H, total = Tr heads
     unsigned* taken;                // not counting each block's first; 0 before and after a launch

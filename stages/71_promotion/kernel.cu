@@ -1,5 +1,5 @@
-// Stage 71: promotion. wgmma of e4m3 keeps 13 bits of a sum. So P V of each key tile is a separate sum, which
-// fp32 additions, which keep 23 bits, add to O.
+// Stage 71: promotion. wgmma of e4m3 keeps 13 bits of a sum. So P V of each key tile is a separate sum, and
+// fp32 additions, which keep 23 bits, add it to O.
 
 #include "stages/hopper.cuh"
 
@@ -29,7 +29,7 @@ struct Tile {
     static constexpr int producer_registers = groups == 3 ? 32 : 24;
     static constexpr int consumer_registers = groups == 3 ? 160 : 240;
     static constexpr int Br = 64 * groups;
-    static constexpr int Bc = d == 64 ? 64 : 128;   // with PV, S of 128 keys takes more than 160 registers
+    static constexpr int Bc = d == 64 ? 64 : 128;   // PV leaves too few of 160 registers for S of 128 keys
     static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;

@@ -1,5 +1,5 @@
-// Stage 72: block scales. Each 128 rows of Q and of K have a scale of their own, which a block finds and uses
-// without another's maximum: Q and K are read once. m counts in exponents, whatever the scale of a key tile.
+// Stage 72: block scales. Every 128 rows of Q and of K have a scale of their own, for which a block needs no
+// other block's maximum, so Q and K are read once. m is a maximum of scaled scores, in any key tile.
 
 #include "stages/hopper.cuh"
 
@@ -29,7 +29,7 @@ struct Tile {
     static constexpr int producer_registers = groups == 3 ? 32 : 24;
     static constexpr int consumer_registers = groups == 3 ? 160 : 240;
     static constexpr int Br = 64 * groups;
-    static constexpr int Bc = d == 64 ? 64 : 128;   // with PV, S of 128 keys takes more than 160 registers
+    static constexpr int Bc = d == 64 ? 64 : 128;   // PV leaves too few of 160 registers for S of 128 keys
     static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(threads_per_block) find_largest(const Problem 
 #include "stages/70_fp8_products/patches.cuh"
 
 /// Rounds a block's rows to e4m3, in units of a scale: the largest element that shares it becomes 448. Rows
-/// of V share their head's, others their block's. The last come first: of V these are in the L2 cache.
+/// of V share their head's, others their block's. The last come first: find_largest left these of V in L2.
 template <class T, int d>
 __global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, const Quantized to) {
     const int number = gridDim.x - 1 - blockIdx.x, first = (gridDim.y - 1 - blockIdx.y) * rows_per_block;

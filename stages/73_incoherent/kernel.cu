@@ -1,5 +1,5 @@
-// Stage 73: incoherent processing. Before they are rounded, rows of Q and K are multiplied by random signs
-// and a Hadamard matrix. Their products do not change, and outliers are spread over a row.
+// Stage 73: incoherent processing. Rows of Q and K are multiplied by random signs and a Hadamard matrix
+// before they are rounded. Their products do not change, and outliers are spread over a row.
 
 #include "stages/hopper.cuh"
 
@@ -29,7 +29,7 @@ struct Tile {
     static constexpr int producer_registers = groups == 3 ? 32 : 24;
     static constexpr int consumer_registers = groups == 3 ? 160 : 240;
     static constexpr int Br = 64 * groups;
-    static constexpr int Bc = d == 64 ? 64 : 128;   // with PV, S of 128 keys takes more than 160 registers
+    static constexpr int Bc = d == 64 ? 64 : 128;   // PV leaves too few of 160 registers for S of 128 keys
     static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
     static constexpr int Q_slots = d <= 128 ? 2 : 1;

@@ -176,7 +176,7 @@ __device__ void add_product(const std::uint32_t (&P)[Bc / 8], const e4m3x2 (&V)[
 #pragma unroll
     for (int k = 0; k < Bc; k += 32) {
         multiply(&P[k / 8], V, k / 2, O);
-        __syncwarp();  // so that the compiler loads no fragments of later keys, for which registers lack
+        __syncwarp();  // keeps the compiler from loading fragments of later keys, which need more registers
     }
 }
 
