@@ -1,6 +1,6 @@
 // Stage 58: deterministic. Two warps that send dQ alternately add the parts of a query tile in a fixed order,
 // from the first key tile on. A counter for each query tile says whose turn it is. Blocks take key tiles in
-// that order, so that none waits for one that has not begun, and query tiles from the last one down.
+// the same order, so that no block waits for one that has not begun, and query tiles from the last one down.
 
 #include "stages/hopper.cuh"
 
@@ -217,10 +217,10 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// Adds what each warpgroup computes of dQ to the sums of every other one of `total` visits, from number
-/// `slot` on, when it is the turn of key tile j; the first visit is to query tile i of head h, and `past` is
-/// the group's end. One warp for each slot: one waits for its turn while additions of the other are on their
-/// way to memory.
+/// Adds each warpgroup's part of dQ to the sums of every other one of `total` visits, from number `slot` on,
+/// when it is the turn of key tile j. The first visit is to query tile i of head h, and `past` is the end of
+/// the group's heads. There is one warp for each slot: one waits for its turn while the additions of the
+/// other are on their way to memory.
 template <class T, int d>
 __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int past, int i, int j,
                         int total, int slot) {
@@ -257,7 +257,7 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
 /// - Consumers, a warpgroup for 64 keys: P^T from S^T = K Q^T, dS^T from dP^T = V dO^T, both in registers;
 ///   dV += P^T dO and dK += dS^T Q. Both write dS to shared memory (dS_full), and each multiplies its half of
 ///   dQ = dS K, which it writes to shared memory (dQ_full).
-/// - Sender, a warp: adds that to the sums in this key tile's turn; then it may be overwritten (dQ_empty).
+/// - Senders, two warps: add that to the sums in this key tile's turn; then it may be overwritten (dQ_empty).
 /// A slot's life: the producer waits for `empty` and starts the copies; `full` completes when all bytes have
 /// arrived; consumers multiply, and all their threads arrive at `empty` after the last product that reads it.
 template <class T, int d, bool split>
@@ -423,8 +423,8 @@ std::size_t sums_bytes(const Shape& s) {
     return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 3) * sizeof(float);  // Sums
 }
 
-/// The blocks that run at once have 8 key tiles of each head of a section, or all that there are: they wait
-/// for 7 others at most when they begin, and read Q and dO from the L2 cache.
+/// The blocks that run at once have 8 key tiles of each head of a section, or all that exist: when they
+/// begin, they wait for at most 7 others, and they read Q and dO from the L2 cache.
 TileOrder order_of(const Shape& s, int sm_count) {
     const int Tc = ceil_div(s.Nk, Tile<128>::Bc), heads = s.B * s.Hkv;  // Bc is the same at d = 64
     return {Tc, heads, std::clamp(sm_count / std::min(Tc, 8), 1, heads)};

@@ -1,5 +1,5 @@
-// Stage 87: a cache with any mask and score. Tiles begin at the first key that a window leaves, wherever it
-// lies in its page. Rows of a tile are of several heads, so each has its own slope and its own sink.
+// Stage 87: a cache with any mask and score. Tiles begin at the first key of the window, wherever it lies in
+// its page. A tile holds rows of several heads, so each row has its own slope and its own sink.
 
 #include "stages/hopper.cuh"
 
@@ -20,7 +20,7 @@ using namespace ladder;
 
 #include "stages/83_hopper_prefix/launch.cuh"
 
-/// A window in a cache, and how many keys the rows of a request see through it.
+/// A window in a cache, and how many keys the rows of a request see at most
 struct CacheWindow : Window {
     static int most_keys(const Problem& p) {
         const int left = p.window.left;
@@ -43,7 +43,7 @@ struct PackedAlibi {
             distance[r] = float(position - first_key - 2 * t);
         }
     }
-    /// To the exponents of a tile, whose first key this is.
+    /// To the exponents of a tile whose first key this is
     template <int n>
     __device__ void add(int key, float (&S)[n]) const {
 #pragma unroll
@@ -54,8 +54,8 @@ struct PackedAlibi {
     }
 };
 
-/// Windows and sinks cost a query tile or a row next to nothing, and are tested at run time. A softcap and
-/// ALiBi cost each score, so they are types.
+/// Windows cost a few instructions per query tile and sinks a few per row, so both are tested at run time. A
+/// softcap and ALiBi cost instructions for each score, so they are types.
 template <class T, int d, class Score>
 void launch_with(const Problem& p) {
     if (p.alibi_slopes != nullptr) {

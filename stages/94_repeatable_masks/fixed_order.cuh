@@ -1,11 +1,11 @@
 // The turns under a window, in packed documents or not. Part of the namespace of the stages that name it,
 // after in_turns.cuh.
 
-/// Turns follow from the mask: later key tiles of a document come first, and later documents before it.
+/// Turns follow from the mask: later documents come first, and in a document later key tiles.
 struct FixedOrder : InTurns {
-    /// Parts begin where those of a key tile would that all query tiles see, so that one of each key tile
-    /// comes to a query tile at about the same time. In a band, where all key tiles have as many query tiles,
-    /// each is divided evenly.
+    /// Parts begin at the same query tile for all key tiles: where the parts of a key tile that all rows see
+    /// would begin. So parts of all key tiles reach a query tile at about the same time. In a band, where all
+    /// key tiles have equally many query tiles, each is divided evenly.
     template <class QueryTiles>
     __device__ static int before(const Problem& p, const KeyTile& own, const QueryTiles& see, int count,
                                  int part, int parts) {
@@ -28,8 +28,8 @@ struct FixedOrder : InTurns {
     }
 
   private:
-    /// How many key tiles come before this one in the sums of the query tile at `row`: later ones of its
-    /// document, and all of later documents that have rows in the tile.
+    /// How many key tiles come before this one in the sums of the query tile at `row`: later key tiles of its
+    /// document, and all key tiles of later documents that have rows in the query tile.
     template <int d>
     __device__ static int turn(const Problem& p, const KeyTile& own, int row) {
         int count = key_tiles<d>(p, own.rows, own.keys, row).end - 1 - own.number;
@@ -53,7 +53,7 @@ struct FixedOrder : InTurns {
         return count;
     }
 
-    /// The key tiles, counted in a document with these rows and keys, that see the query tile at `row`
+    /// The key tiles of a document with these rows and keys that the query tile at `row` sees
     template <int d>
     __device__ static Range key_tiles(Problem p, Range rows, Range keys, int row) {
         const Range seen = Range{row, row + Tile<d>::Br}.common(rows);

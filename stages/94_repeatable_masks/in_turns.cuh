@@ -1,9 +1,9 @@
-// An order: dQ of a query tile gets its parts in turns, as in stage 58, so that each run gives the same bits.
+// An order: blocks add dQ of a query tile in turns, as in stage 58, so that each run gives the same bits.
 // Part of the namespace of the stages that name it.
 
-/// From the last key tile that sees a query tile to the first. A counter for each query tile of each head
-/// says how many key tiles its sums have. One more gives blocks their numbers as they begin, in the same
-/// order, so that none waits for one that has not begun.
+/// From the last key tile that a query tile sees to the first. A counter for each query tile of each head
+/// says how many key tiles have been added to its sums. One more counter gives blocks their numbers as they
+/// begin, in the same order, so that no block waits for one that has not begun.
 struct InTurns : AnyOrder {
     static constexpr bool last_first = true, has_turns = true;
     static constexpr int senders = 2;  // one waits for its turn while additions of the other are on their way
@@ -20,7 +20,7 @@ struct InTurns : AnyOrder {
         return numbers<d>(p) + 1 + ((b * p.H + h) * tiles_of_head(p) + row / 64) * (d == 256 ? 2 : 1) + half;
     }
 
-    /// A kernel before calls it for each row: no key tile has been added, and no block has a number.
+    /// `prepare` calls it for each row: no key tile has been added, and no block has a number.
     template <int d>
     __device__ static void reset(const Problem& p, int b, int h, int row) {
         for (int half = 0; half < (d == 256 ? 2 : 1) && row % 64 == 0; ++half) {
@@ -37,9 +37,9 @@ struct InTurns : AnyOrder {
     }
 
   protected:
-    /// Tiles of 64 rows. A query tile of 128 rows counts in the first of its two.
+    /// Tiles of 64 rows. A query tile of 128 rows uses the counter of the first of its two.
     __host__ __device__ static int tiles_of_head(const Shape& s) { return ceil_div(s.Nq, 128) * 2; }
-    /// Of all heads and of blocks, so many that what follows is aligned to 16 bytes
+    /// The counters of all heads and the one of blocks, rounded up to a multiple of 16 bytes
     __host__ __device__ static std::int64_t counters(const Shape& s) {
         return (std::int64_t{s.B} * s.H * tiles_of_head(s) * (s.d == 256 ? 2 : 1) + 4) / 4 * 4;
     }
@@ -49,7 +49,7 @@ struct InTurns : AnyOrder {
         const std::int64_t rows = ceil_div(p.Nq, Tile<d>::Br) * Tile<d>::Br;
         return static_cast<unsigned*>(p.workspace) + rows * p.B * p.H * (d + 2);
     }
-    /// When what has been added is in memory
+    /// Raises a counter once the additions are in memory.
     template <int d>
     __device__ static void raise(unsigned* count) {
         if constexpr (d != 256) bulk_wait<0>();

@@ -1,6 +1,6 @@
-// Stage 94: repeatable masks. The gradients of 79 and 56, with dQ added in a fixed order, as in 58: key tiles
-// from the last one that a query tile sees down to the first. Which turn is a block's own follows from the
-// mask, or from a list where key tiles have gaps.
+// Stage 94: repeatable masks. The gradients of stages 79 and 56, with dQ added in a fixed order, as in stage
+// 58: from the last key tile that a query tile sees down to the first. A block finds its turn from the mask,
+// or in a list if key tiles have gaps.
 
 #include "stages/hopper.cuh"
 

@@ -28,10 +28,10 @@ __global__ void __launch_bounds__(32)
     }
 }
 
-/// Turns these numbers into those of the visits by later key tiles. A thread for each query tile.
+/// Replaces each mark by the number of marks at later key tiles. A thread for each query tile.
 __global__ void __launch_bounds__(row_threads)
     count_later(const Problem p, int Tc, int tiles, std::uint16_t* turns) {
-    constexpr int batch = 8;  // key tiles, whose numbers are read at once
+    constexpr int batch = 8;  // key tiles whose marks are read at once
     const int i = blockIdx.x * row_threads + threadIdx.x;
     if (i >= tiles) return;
     std::uint16_t* turn = turns + (std::int64_t{blockIdx.z} * p.H + blockIdx.y) * Tc * tiles + i;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(row_threads)
     }
 }
 
-/// Under column bounds and lists of tiles: two kernels find the turns of all visits.
+/// Under column bounds and lists of tiles, two kernels find the turns of all visits.
 struct ListedOrder : InTurns {
     /// Counters, and the turns (B, H, Tc, tiles_of_head)
     static std::size_t counter_bytes(const Shape& s) {
