@@ -28,7 +28,7 @@ struct Tile {
     static constexpr bool turns =
         d <= 128 || promotes;  // else at d = 256 exponentials take a small part of the time
     static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
-    static constexpr int V_slots = d <= 128 ? 4 : 3;
+    static constexpr int V_slots = 2;               // of panels of V as they arrive
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
     static constexpr int O_panels = d == 64 ? 1 : 2;  // panels that a warp stores at a time
 };
@@ -43,91 +43,79 @@ struct Shared {
     using Sizes = Tile<d, promotes>;
     static constexpr int panels = ceil_div(d, 128);  // at d = 64, half of a row is padding
     alignas(1024) e4m3x2 Q[Sizes::Q_slots][Sizes::groups][panels][64][64];
-    alignas(1024) e4m3x2 K[Sizes::depth][panels][Sizes::Bc][64];  // tile k is in slot k % depth
-    alignas(1024) e4m3x2 V[Sizes::V_slots][panels][128][64];  // Bc rows of keys, then columns of V by keys
+    alignas(1024) e4m3x2 K[Sizes::depth][panels][Sizes::Bc][64];    // tile k is in slot k % depth
+    alignas(1024) e4m3x2 V[Sizes::depth][d][64];                    // transposed: rows of Bc keys
+    alignas(1024) e4m3x2 V_rows[Sizes::V_slots][Sizes::Bc][64];     // a panel as it arrives
     alignas(1024) T O[4 * Sizes::groups][Sizes::O_panels][16][64];  // rows that a warp is about to store
     TileIndex tile[Sizes::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
     Mbarrier Q_full[Sizes::Q_slots], Q_empty[Sizes::Q_slots];
-    Mbarrier K_full[Sizes::depth],
-        K_empty[Sizes::depth];  // phase k / depth: tile k has arrived; all have read it
-    Mbarrier V_full[Sizes::V_slots], V_empty[Sizes::V_slots];  // phase k / V_slots: the same
-    Mbarrier rows_full[Sizes::V_slots];  // phase k / V_slots: the rows of V's tile k have arrived
+    Mbarrier K_full[Sizes::depth], V_full[Sizes::depth];             // phase k / depth: tile k has arrived
+    Mbarrier K_empty[Sizes::depth], V_empty[Sizes::depth];           // phase k / depth: all have read tile k
+    Mbarrier rows_full[Sizes::V_slots], rows_empty[Sizes::V_slots];  // of V_rows
 };
 
 #include "stages/70_fp8_products/tile_order.cuh"
+
+/// Tensor maps of Q, K, the panels of V and O.
+template <int d>
+struct PanelMaps {
+    TensorMap Q, K, V[ceil_div(d, 128)], O;
+};
 
 #include "stages/70_fp8_products/softmax.cuh"
 
 #include "stages/70_fp8_products/score.cuh"
 
-/// Transposes a warp's share of a tile of V. A panel is a square of 8 x 8 blocks of 16 keys and 16 columns.
-/// One ldmatrix reads blocks (i, j) and (j, i), and one stmatrix writes each, transposed, where the other
-/// was. Two blocks of the diagonal share an instruction as well. With x from 1 to 7 and y from 0 to 3, i and
-/// i ^ x are each pair once. Where keys or columns fill half of the square, a smaller square is transposed,
-/// and the blocks outside it move to padding, two at a time. To ldmatrix, two adjacent columns are one 16-bit
-/// element: lane 4g + t gets columns 2g and 2g + 1 of keys 2t and 2t + 1, and in the next register those of
-/// keys 2t + 8 and 2t + 9. The bytes of one column in both are four keys in the order of key_at. Lanes with
-/// g < 4 take column 2g first, others 2g + 1: any 8 rows that stmatrix writes together differ modulo 8, so
-/// they lie in different banks.
-template <int d, int Bc, int panels>
-__device__ void transpose(int warp, e4m3x2 (&V)[panels][128][64]) {
-    constexpr int columns = d / panels;
-    constexpr int shorter = (Bc < columns ? Bc : columns) / 16, longer = (Bc < columns ? columns : Bc) / 16;
-    constexpr int pairs = 4 * longer;
-    constexpr int together = 3;  // that a warp reads before it writes
+/// Transposes a warp's share of a panel of V: 16 columns at a time become 16 rows. To ldmatrix, two adjacent
+/// columns are one 16-bit element: lane 4 g + t gets columns 2 g and 2 g + 1 of keys 2 t and 2 t + 1, and in
+/// the next register those of keys 2 t + 8 and 2 t + 9. A column's bytes of both are four keys in the order
+/// of key_at. Lanes with g < 4 take column 2 g first, others 2 g + 1: any 8 rows that stmatrix writes
+/// together differ modulo 8, so that their pieces lie in different banks.
+template <int columns, int Bc>
+__device__ void transpose(int warp, const e4m3x2 (&rows)[Bc][64], e4m3x2 (*V)[64]) {
     const int lane = threadIdx.x % 32;
     const unsigned first = lane < 16 ? 0x6420 : 0x7531, second = first ^ 0x1111;  // a column's bytes
-    const int row = lane % 8 * 2 + (lane / 4 % 2 ^ lane / 8 % 2);  // of 16, the one that stmatrix writes
-    std::uint32_t held[together][4];
-    const auto for_each = [&](int start, const auto& f) {
+    const int row = lane % 8 * 2 + (lane / 4 % 2 ^ lane / 16);  // of 16, the one that stmatrix writes
+#pragma unroll 1                                                // few registers are left to these warps
+    for (int c = 8 * (warp - 1); c < columns / 2; c += 8 * transposing_warps) {
+#pragma unroll 1
+        for (int key = 0; key < Bc; key += 64) {
+            std::uint32_t r[2][4];
 #pragma unroll
-        for (int k = 0; k < together; ++k) {
-            const int n = start + transposing_warps * k, x = n / 4 % 8, y = n % 4;
-            const bool moves = x >= shorter;
-            const int i = y + (y & (x < 2 ? -1 : x < 4 ? -2 : -4)), j = i ^ (x == 0 || moves ? 1 : x);
-            const int own = lane < 16 ? i : j, key = Bc > columns ? own ^ x : own;
-            if (n < pairs * panels && i < shorter && !(moves && y % 2 > 0)) {
-                f(held[k], V[n / 32], key, key ^ x);
+            for (int n = 0; n < 2; ++n) {
+                ldmatrix_transposed(r[n], &rows[key + 32 * n + lane][c ^ lane % 8 * 8]);
+            }
+            __syncwarp();  // to ptxas: the second read starts before the first result is written
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                stmatrix(&V[2 * c + row][(key / 16 + 2 * n + lane / 8 % 2) * 8 ^ row % 8 * 8],
+                         {__byte_perm(r[n][0], r[n][1], first), __byte_perm(r[n][2], r[n][3], first),
+                          __byte_perm(r[n][0], r[n][1], second), __byte_perm(r[n][2], r[n][3], second)});
             }
         }
-    };
-#pragma unroll 1  // few registers are left to these warps
-    for (int n = warp - 1; n < pairs * panels; n += transposing_warps * together) {
-        for_each(n, [&](auto& r, const auto& panel, int key, int column) {
-            ldmatrix_transposed(r, &panel[16 * key + lane % 16][8 * column ^ lane % 8 * 8]);
-        });
-        __syncwarp();  // all lanes have read: each block is written where another was
-        for_each(n, [&](const auto& r, auto& panel, int key, int column) {
-            const auto& [a, b, c, e] = r;
-            stmatrix(&panel[16 * column + row][8 * key ^ row % 8 * 8],
-                     {__byte_perm(a, b, first), __byte_perm(a, b, second), __byte_perm(c, e, first),
-                      __byte_perm(c, e, second)});
-        });
     }
 }
 
 /// Starts O += P V.
-template <int d, int panels, int n>
-__device__ void add_product(const std::uint32_t (&P)[n], const e4m3x2 (&V)[panels][128][64],
-                            float (&O)[d / 2]) {
+template <int d, int Bc>
+__device__ void add_product(const std::uint32_t (&P)[Bc / 8], const e4m3x2 (&V)[d][64], float (&O)[d / 2]) {
     const Descriptor v = matrix_descriptor(V);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < 8 * n; k += 32) wgmma_e4m3<d>(O, &P[k / 8], v.column<d>(k / 2), true);
+    for (int k = 0; k < Bc; k += 32) wgmma_e4m3<d>(O, &P[k / 8], v.column<d>(k / 2), true);
     wgmma_commit();
 }
 
 /// O += P V of a key tile, 64 columns at a time. Each sum starts from 0, and fp32 additions add it to O.
-template <int d, int panels, int n>
-__device__ void add_promoted(const std::uint32_t (&P)[n], const e4m3x2 (&V)[panels][128][64],
-                             float (&O)[d / 2]) {
+template <int d, int Bc>
+__device__ void add_promoted(const std::uint32_t (&P)[Bc / 8], const e4m3x2 (&V)[d][64], float (&O)[d / 2]) {
 #pragma unroll
     for (int part = 0; part < d; part += 64) {
         const Descriptor v = matrix_descriptor(V).row(part);
         float PV[32];
         wgmma_fence();
 #pragma unroll
-        for (int k = 0; k < 8 * n; k += 32) wgmma_e4m3<64>(PV, &P[k / 8], v.column<64>(k / 2), k > 0);
+        for (int k = 0; k < Bc; k += 32) wgmma_e4m3<64>(PV, &P[k / 8], v.column<64>(k / 2), k > 0);
         wgmma_commit();
         wgmma_wait<0>(PV);
 #pragma unroll
@@ -149,18 +137,19 @@ __device__ void exponentiate(float (&S)[n], float (&l)[2]) {
 
 /// A block computes query tile after query tile. Warp specialization: one thread copies, warpgroups multiply.
 /// - Producer: takes a query tile from a counter; copies Q, then K and V of each key tile, into three rings.
-/// - Transposing warps: transpose V in its slot, once its rows have arrived; then V is full.
+/// - Transposing warps: rewrite V from a slot of `V_rows` into a slot of V, with its keys along the rows.
 /// - Consumers, a warpgroup for 64 rows: start S = Q K^T of key tile j, then O += P V of tile j - 1, which
 ///   runs during the softmax of tile j; at the end write O and L. With promotion P V comes first, and S next.
 /// - Turns: barrier 1 + g lets warpgroup g start products; meanwhile the others take exponentials.
 /// A slot's life: the producer waits for `empty` and starts the copy; `full` completes when all bytes have
-/// arrived; a consumer that sees the tile multiplies, then arrives at `empty`; for others the producer does.
+/// arrived; a consumer that sees the tile multiplies, then arrives at `empty`; for others the producer does,
+/// or for V a transposing warp.
 template <class T, int d, bool causal, bool promotes>
 __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
-    attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
+    attention(const Problem p, const __grid_constant__ PanelMaps<d> maps, const TileOrder order) {
     using Sizes = Tile<d, promotes>;
     constexpr int groups = Sizes::groups, Br = Sizes::Br, Bc = Sizes::Bc, depth = Sizes::depth;
-    constexpr int Q_slots = Sizes::Q_slots, V_slots = Sizes::V_slots;
+    constexpr int Q_slots = Sizes::Q_slots, V_slots = Sizes::V_slots, panels = ceil_div(d, 128);
     auto& shared = aligned_shared_memory<Shared<T, d, promotes>>();
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < Q_slots; ++slot) {
@@ -169,12 +158,13 @@ __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
         }
         for (int slot = 0; slot < depth; ++slot) {
             mbarrier_init(&shared.K_full[slot], 1);
+            mbarrier_init(&shared.V_full[slot], transposing_warps);
             mbarrier_init(&shared.K_empty[slot], groups);
+            mbarrier_init(&shared.V_empty[slot], groups);
         }
         for (int slot = 0; slot < V_slots; ++slot) {
             mbarrier_init(&shared.rows_full[slot], 1);
-            mbarrier_init(&shared.V_full[slot], transposing_warps);
-            mbarrier_init(&shared.V_empty[slot], groups);
+            mbarrier_init(&shared.rows_empty[slot], transposing_warps);
         }
         mbarrier_fence_init();
     }
@@ -194,14 +184,23 @@ __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
             if (tile.batch < 0) return;
             mbarrier_arrive(&shared.Q_empty[q % Q_slots]);
             const int first_row = tile.tile * Br, end = uniform(k + key_tiles(first_row, Br));
+            // Warp 1 + g releases the tiles that warpgroup g does not see.
+            const int seen = warp > groups ? end : k + key_tiles(first_row + 64 * (warp - 1), 64);
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (; k < end; ++k) {
-                const int slot = k % V_slots;
-                mbarrier_try_wait(&shared.rows_full[slot], k / V_slots);
-                transpose<d, Bc>(warp, shared.V[slot]);
-                fence_proxy_async();  // for wgmma, what stmatrix has written
-                __syncwarp();         // all lanes have written
-                if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.V_full[slot]);
+                const int slot = k % depth;
+                mbarrier_try_wait(&shared.V_empty[slot], k / depth - 1);  // tile k - depth has been read
+                for (int panel = 0; panel < panels; ++panel) {
+                    const int n = panels * k + panel, rows_slot = n % V_slots;
+                    mbarrier_try_wait(&shared.rows_full[rows_slot], n / V_slots);
+                    transpose<d / panels, Bc>(warp, shared.V_rows[rows_slot], shared.V[slot] + 128 * panel);
+                    fence_proxy_async();  // for wgmma, what stmatrix has written
+                    __syncwarp();         // all lanes have read and written
+                    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.rows_empty[rows_slot]);
+                }
+                if (threadIdx.x % 32 > 0) continue;
+                mbarrier_arrive(&shared.V_full[slot]);
+                if (k >= seen) mbarrier_arrive(&shared.V_empty[slot]);
             }
         }
         if (threadIdx.x > 0) return;
@@ -220,15 +219,12 @@ __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
                       Tc = key_tiles(i * Br, Br);
             int own_Tc[groups];
             for (int g = 0; g < groups; ++g) own_Tc[g] = key_tiles(i * Br + 64 * g, 64);
-            const auto copy = [&](auto& ring, const TensorMap& map, int slots, int j, Mbarrier* full,
-                                  Mbarrier* empty) {
-                const int slot = (k + j) % slots;
-                mbarrier_try_wait(&empty[slot], (k + j) / slots - 1);  // tile k + j - slots has been read
-                mbarrier_expect(&full[slot], sizeof shared.K[0]);  // V's rows of Bc keys are as many bytes
+            const auto copy = [&](auto& ring, const TensorMap& map, int slots, int number, int j,
+                                  Mbarrier* full, Mbarrier* empty) {
+                const int slot = number % slots;  // of this copy, by its number in the ring
+                mbarrier_try_wait(&empty[slot], number / slots - 1);  // number - slots has been read
+                mbarrier_expect(&full[slot], sizeof ring[slot]);
                 bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
-                for (int g = 0; g < groups; ++g) {  // one that does not see the tile does not wait for it
-                    if (j >= own_Tc[g]) mbarrier_arrive(&empty[slot]);
-                }
             };
             mbarrier_expect(&shared.Q_full[Q_slot], sizeof shared.Q[Q_slot]);
             for (int g = 0; g < groups; ++g) {
@@ -236,8 +232,14 @@ __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
             }
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int j = 0; j < Tc; ++j) {
-                copy(shared.K, maps.K, depth, j, shared.K_full, shared.K_empty);
-                copy(shared.V, maps.V, V_slots, j, shared.rows_full, shared.V_empty);
+                copy(shared.K, maps.K, depth, k + j, j, shared.K_full, shared.K_empty);
+                for (int g = 0; g < groups; ++g) {  // one that does not see the tile does not wait for it
+                    if (j >= own_Tc[g]) mbarrier_arrive(&shared.K_empty[(k + j) % depth]);
+                }
+                for (int panel = 0; panel < panels; ++panel) {
+                    copy(shared.V_rows, maps.V[panel], V_slots, panels * (k + j) + panel, j, shared.rows_full,
+                         shared.rows_empty);
+                }
             }
             k += Tc;
             n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block's request wraps to 0
@@ -285,8 +287,14 @@ __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
             score<d>(shared.Q[Q_slot][g], shared.K[(k + j) % depth], S);
         };
         const auto start_product = [&](int j) {
-            mbarrier_try_wait(&shared.V_full[(k + j) % V_slots], (k + j) / V_slots);
-            add_product<d>(P, shared.V[(k + j) % V_slots], O);
+            mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
+            add_product<d, Bc>(P, shared.V[(k + j) % depth], O);
+        };
+        const auto add_product_promoted = [&](int j) {
+            mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
+            add_promoted<d, Bc>(P, shared.V[(k + j) % depth], O);
+            fence_operand(P);
+            release(shared.V_empty[(k + j) % depth]);
         };
         if (Tc == 0) {  // no rows
             mbarrier_arrive(&shared.Q_empty[Q_slot]);
@@ -299,12 +307,6 @@ __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
         release(shared.K_empty[k % depth]);
         softmax(0);
         convert(S, P);
-        const auto add_product_promoted = [&](int j) {
-            mbarrier_try_wait(&shared.V_full[(k + j) % V_slots], (k + j) / V_slots);
-            add_promoted<d>(P, shared.V[(k + j) % V_slots], O);
-            fence_operand(P);
-            release(shared.V_empty[(k + j) % V_slots]);
-        };
 #pragma unroll 1  // a long body: copies of it would only fill the instruction cache
         for (int j = 1; j < Tc; ++j) {
             wait_turn();
@@ -318,7 +320,7 @@ __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
             if constexpr (!promotes) {
                 wgmma_wait<0>(O);
                 fence_operand(P);
-                release(shared.V_empty[(k + j - 1) % V_slots]);
+                release(shared.V_empty[(k + j - 1) % depth]);
             }
             convert(S, P);
             if (rises) {
@@ -335,7 +337,7 @@ __global__ void __launch_bounds__(Tile<d, promotes>::threads, 1)
         if constexpr (!promotes) {
             wgmma_wait<0>(O);
             fence_operand(P);
-            release(shared.V_empty[(k + Tc - 1) % V_slots]);
+            release(shared.V_empty[(k + Tc - 1) % depth]);
         }
         write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l,
                          load(p.V_scales + h_kv));
@@ -353,12 +355,17 @@ template <class T, int d, bool promotes>
 void run(const Problem& p) {
     using Sizes = Tile<d, promotes>;
     constexpr int Bc = Sizes::Bc;
-    const Maps maps = {
+    PanelMaps<d> maps = {
         tensor_map<e4m3x2, d / 2>(pairs_of(p.Q), p.B, p.H, p.Nq, 64),
         tensor_map<e4m3x2, d / 2>(pairs_of(p.K), p.B, p.Hkv, p.Nk, Bc),
-        tensor_map<e4m3x2, d / 2>(pairs_of(p.V), p.B, p.Hkv, p.Nk, Bc),
+        {},
         tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, Sizes::O_panels),
     };
+    View V = pairs_of(p.V);
+    for (TensorMap& map : maps.V) {
+        map = tensor_map<e4m3x2, std::min(d, 128) / 2>(V, p.B, p.Hkv, p.Nk, Bc);
+        V.data = static_cast<std::byte*>(V.data) + 128;
+    }
     const int Tr = ceil_div(p.Nq, Sizes::Br), heads = p.B * p.H;
     const double KV_bytes = 2.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
     const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));  // less than half of L2
@@ -379,7 +386,7 @@ std::size_t workspace_bytes(const Shape&, int) {
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 19, .name = "optional_promotion", .parent = 29, .part = 70, .place = 78,
+LADDER_STAGE(forward, Dims, .number = 19, .name = "optional_promotion", .parent = 28, .part = 70, .place = 78,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
                                      {128, 128, 2}),
              .change = "sums of P V are promoted if the caller asks for it", .shows_in = "long",

@@ -25,7 +25,7 @@ struct Tile {
     static constexpr int Bc = d == 128 ? 64 : 128;  // O, S and P of 128 keys at d = 128: 144 registers of 160
     static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
     static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
-    static constexpr int V_slots = d <= 128 ? 2 : 1;  // of V as it arrives
+    static constexpr int V_slots = 2;               // of panels of V as they arrive
     static constexpr int Q_slots = d <= 128 ? 2 : 1;
     static constexpr int O_panels = d == 64 ? 1 : 2;  // panels that a warp stores at a time
 };
@@ -40,42 +40,55 @@ struct Shared {
     using Sizes = Tile<d>;
     static constexpr int panels = ceil_div(d, 128);  // at d = 64, half of a row is padding
     alignas(1024) e4m3x2 Q[Sizes::Q_slots][Sizes::groups][panels][64][64];
-    alignas(1024) e4m3x2 K[Sizes::depth][panels][Sizes::Bc][64];         // tile k is in slot k % depth
-    alignas(1024) e4m3x2 V[Sizes::depth][d][64];                         // transposed: rows of Bc keys
-    alignas(1024) e4m3x2 V_rows[Sizes::V_slots][panels][Sizes::Bc][64];  // as it arrives
-    alignas(1024) T O[4 * Sizes::groups][Sizes::O_panels][16][64];       // rows that a warp is about to store
+    alignas(1024) e4m3x2 K[Sizes::depth][panels][Sizes::Bc][64];    // tile k is in slot k % depth
+    alignas(1024) e4m3x2 V[Sizes::depth][d][64];                    // transposed: rows of Bc keys
+    alignas(1024) e4m3x2 V_rows[Sizes::V_slots][Sizes::Bc][64];     // a panel as it arrives
+    alignas(1024) T O[4 * Sizes::groups][Sizes::O_panels][16][64];  // rows that a warp is about to store
     TileIndex tile[Sizes::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
     Mbarrier Q_full[Sizes::Q_slots], Q_empty[Sizes::Q_slots];
     Mbarrier K_full[Sizes::depth], V_full[Sizes::depth];             // phase k / depth: tile k has arrived
     Mbarrier K_empty[Sizes::depth], V_empty[Sizes::depth];           // phase k / depth: all have read tile k
-    Mbarrier rows_full[Sizes::V_slots], rows_empty[Sizes::V_slots];  // of V_rows: phase k / V_slots
+    Mbarrier rows_full[Sizes::V_slots], rows_empty[Sizes::V_slots];  // of V_rows
 };
 
 #include "stages/70_fp8_products/tile_order.cuh"
+
+/// Tensor maps of Q, K, the panels of V and O.
+template <int d>
+struct PanelMaps {
+    TensorMap Q, K, V[ceil_div(d, 128)], O;
+};
 
 #include "stages/70_fp8_products/softmax.cuh"
 
 #include "stages/70_fp8_products/score.cuh"
 
-/// Transposes a warp's share of a tile of V: 16 columns at a time become 16 rows. To ldmatrix, two adjacent
+/// Transposes a warp's share of a panel of V: 16 columns at a time become 16 rows. To ldmatrix, two adjacent
 /// columns are one 16-bit element: lane 4 g + t gets columns 2 g and 2 g + 1 of keys 2 t and 2 t + 1, and in
 /// the next register those of keys 2 t + 8 and 2 t + 9. A column's bytes of both are four keys in the order
 /// of key_at. Lanes with g < 4 take column 2 g first, others 2 g + 1: any 8 rows that stmatrix writes
 /// together differ modulo 8, so that their pieces lie in different banks.
-template <int d, int panels, int Bc = Tile<d>::Bc>
-__device__ void transpose(int warp, const e4m3x2 (&rows)[panels][Bc][64], e4m3x2 (&V)[d][64]) {
+template <int columns, int Bc>
+__device__ void transpose(int warp, const e4m3x2 (&rows)[Bc][64], e4m3x2 (*V)[64]) {
     const int lane = threadIdx.x % 32;
     const unsigned first = lane < 16 ? 0x6420 : 0x7531, second = first ^ 0x1111;  // a column's bytes
     const int row = lane % 8 * 2 + (lane / 4 % 2 ^ lane / 16);  // of 16, the one that stmatrix writes
 #pragma unroll 1                                                // few registers are left to these warps
-    for (int c = 8 * (warp - 1); c < d / 2; c += 8 * transposing_warps) {
-#pragma unroll 2
-        for (int key = 0; key < Bc; key += 32) {
-            std::uint32_t r[4];
-            ldmatrix_transposed(r, &rows[c / 64][key + lane][c % 64 ^ lane % 8 * 8]);
-            stmatrix(&V[2 * c + row][(key / 16 + lane / 8 % 2) * 8 ^ row % 8 * 8],
-                     {__byte_perm(r[0], r[1], first), __byte_perm(r[2], r[3], first),
-                      __byte_perm(r[0], r[1], second), __byte_perm(r[2], r[3], second)});
+    for (int c = 8 * (warp - 1); c < columns / 2; c += 8 * transposing_warps) {
+#pragma unroll 1
+        for (int key = 0; key < Bc; key += 64) {
+            std::uint32_t r[2][4];
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                ldmatrix_transposed(r[n], &rows[key + 32 * n + lane][c ^ lane % 8 * 8]);
+            }
+            __syncwarp();  // to ptxas: the second read starts before the first result is written
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                stmatrix(&V[2 * c + row][(key / 16 + 2 * n + lane / 8 % 2) * 8 ^ row % 8 * 8],
+                         {__byte_perm(r[n][0], r[n][1], first), __byte_perm(r[n][2], r[n][3], first),
+                          __byte_perm(r[n][0], r[n][1], second), __byte_perm(r[n][2], r[n][3], second)});
+            }
         }
     }
 }
@@ -113,10 +126,10 @@ __device__ void exponentiate(float (&S)[n], float (&l)[2]) {
 /// or for V a transposing warp.
 template <class T, int d, bool causal>
 __global__ void __launch_bounds__(Tile<d>::threads, 1)
-    attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order) {
+    attention(const Problem p, const __grid_constant__ PanelMaps<d> maps, const TileOrder order) {
     using Sizes = Tile<d>;
     constexpr int groups = Sizes::groups, Br = Sizes::Br, Bc = Sizes::Bc, depth = Sizes::depth;
-    constexpr int Q_slots = Sizes::Q_slots, V_slots = Sizes::V_slots;
+    constexpr int Q_slots = Sizes::Q_slots, V_slots = Sizes::V_slots, panels = ceil_div(d, 128);
     auto& shared = aligned_shared_memory<Shared<T, d>>();
     if (threadIdx.x == 0) {
         for (int slot = 0; slot < Q_slots; ++slot) {
@@ -155,14 +168,17 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             const int seen = warp > groups ? end : k + key_tiles(first_row + 64 * (warp - 1), 64);
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (; k < end; ++k) {
-                const int slot = k % depth, rows_slot = k % V_slots;
+                const int slot = k % depth;
                 mbarrier_try_wait(&shared.V_empty[slot], k / depth - 1);  // tile k - depth has been read
-                mbarrier_try_wait(&shared.rows_full[rows_slot], k / V_slots);
-                transpose<d>(warp, shared.V_rows[rows_slot], shared.V[slot]);
-                fence_proxy_async();  // for wgmma, what stmatrix has written
-                __syncwarp();         // all lanes have read and written
+                for (int panel = 0; panel < panels; ++panel) {
+                    const int n = panels * k + panel, rows_slot = n % V_slots;
+                    mbarrier_try_wait(&shared.rows_full[rows_slot], n / V_slots);
+                    transpose<d / panels>(warp, shared.V_rows[rows_slot], shared.V[slot] + 128 * panel);
+                    fence_proxy_async();  // for wgmma, what stmatrix has written
+                    __syncwarp();         // all lanes have read and written
+                    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.rows_empty[rows_slot]);
+                }
                 if (threadIdx.x % 32 > 0) continue;
-                mbarrier_arrive(&shared.rows_empty[rows_slot]);
                 mbarrier_arrive(&shared.V_full[slot]);
                 if (k >= seen) mbarrier_arrive(&shared.V_empty[slot]);
             }
@@ -183,10 +199,10 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
                       Tc = key_tiles(i * Br, Br);
             int own_Tc[groups];
             for (int g = 0; g < groups; ++g) own_Tc[g] = key_tiles(i * Br + 64 * g, 64);
-            const auto copy = [&](auto& ring, const TensorMap& map, int slots, int j, Mbarrier* full,
-                                  Mbarrier* empty) {
-                const int slot = (k + j) % slots;
-                mbarrier_try_wait(&empty[slot], (k + j) / slots - 1);  // tile k + j - slots has been read
+            const auto copy = [&](auto& ring, const TensorMap& map, int slots, int number, int j,
+                                  Mbarrier* full, Mbarrier* empty) {
+                const int slot = number % slots;  // of this copy, by its number in the ring
+                mbarrier_try_wait(&empty[slot], number / slots - 1);  // number - slots has been read
                 mbarrier_expect(&full[slot], sizeof ring[slot]);
                 bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
             };
@@ -196,11 +212,14 @@ __global__ void __launch_bounds__(Tile<d>::threads, 1)
             }
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (int j = 0; j < Tc; ++j) {
-                copy(shared.K, maps.K, depth, j, shared.K_full, shared.K_empty);
+                copy(shared.K, maps.K, depth, k + j, j, shared.K_full, shared.K_empty);
                 for (int g = 0; g < groups; ++g) {  // one that does not see the tile does not wait for it
                     if (j >= own_Tc[g]) mbarrier_arrive(&shared.K_empty[(k + j) % depth]);
                 }
-                copy(shared.V_rows, maps.V, V_slots, j, shared.rows_full, shared.rows_empty);
+                for (int panel = 0; panel < panels; ++panel) {
+                    copy(shared.V_rows, maps.V[panel], V_slots, panels * (k + j) + panel, j, shared.rows_full,
+                         shared.rows_empty);
+                }
             }
             k += Tc;
             n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block's request wraps to 0
@@ -304,12 +323,17 @@ template <class T, int d>
 void forward(const Problem& p) {
     using Sizes = Tile<d>;
     constexpr int Bc = Sizes::Bc;
-    const Maps maps = {
+    PanelMaps<d> maps = {
         tensor_map<e4m3x2, d / 2>(pairs_of(p.Q), p.B, p.H, p.Nq, 64),
         tensor_map<e4m3x2, d / 2>(pairs_of(p.K), p.B, p.Hkv, p.Nk, Bc),
-        tensor_map<e4m3x2, d / 2>(pairs_of(p.V), p.B, p.Hkv, p.Nk, Bc),
+        {},
         tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, Sizes::O_panels),
     };
+    View V = pairs_of(p.V);
+    for (TensorMap& map : maps.V) {
+        map = tensor_map<e4m3x2, std::min(d, 128) / 2>(V, p.B, p.Hkv, p.Nk, Bc);
+        V.data = static_cast<std::byte*>(V.data) + 128;
+    }
     const int Tr = ceil_div(p.Nq, Sizes::Br), heads = p.B * p.H;
     const double KV_bytes = 2.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
     const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));  // less than half of L2

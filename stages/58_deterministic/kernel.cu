@@ -1,6 +1,6 @@
-// Stage 58: deterministic. Two warps that send dQ alternately add the parts of a query tile in a fixed order,
-// from the first key tile on. A counter for each query tile says whose turn it is. Blocks take key tiles in
-// the same order, so that no block waits for one that has not begun, and query tiles from the last one down.
+// Stage 58: deterministic. Two warps that send dQ alternately add the parts of a query tile in a fixed order:
+// key tiles from the last one that the tile sees down to the first. A counter for each query tile says whose
+// turn it is. Blocks take key tiles in that order, so that none waits for one that has not begun.
 
 #include "stages/hopper.cuh"
 
@@ -33,8 +33,8 @@ struct TileIndex {
     int batch, head, tile;
 };
 
-/// The order in which blocks take the key tiles of all key/value heads: the first one of each of `section`
-/// heads, then the second one; under a mask this is longest first.
+/// The order in which blocks take the key tiles of all key/value heads: the last one of each of `section`
+/// heads, then the one before.
 struct TileOrder {
     int Tc, heads, section;               // heads = B Hkv
     int parts = 1;                        // consecutive blocks that share the query tiles of a key tile
@@ -45,7 +45,7 @@ struct TileOrder {
     __host__ __device__ TileIndex at(const Shape& p, int n) const {
         const int m = heads * Tc - 1 - n, first = m / (section * Tc) * section, r = m % (section * Tc);
         const int together = min(section, heads - first), head = first + r % together;
-        return {head / p.Hkv, head % p.Hkv, Tc - 1 - r / together};
+        return {head / p.Hkv, head % p.Hkv, r / together};
     }
 };
 
@@ -217,6 +217,13 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
+/// How many key tiles come before j in the sums of query tile i: those past it, as far as the tile sees them.
+template <int d>
+__device__ int key_tiles_before(const Problem& p, int i, int j) {
+    const int end = p.causal ? min(p.Nk, (i + 1) * Tile<d>::Br + p.Nk - p.Nq) : p.Nk;
+    return ceil_div(end, Tile<d>::Bc) - 1 - j;
+}
+
 /// Adds each warpgroup's part of dQ to the sums of every other one of `total` visits, from number `slot` on,
 /// when it is the turn of key tile j. The first visit is to query tile i of head h, and `past` is the end of
 /// the group's heads. There is one warp for each slot: one waits for its turn while the additions of the
@@ -227,14 +234,14 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
     const bool sends = threadIdx.x % 32 == 0;
     const int heads = p.H / p.Hkv;
     const auto next = [&] {
-        if (++h == past) h -= heads, --i;
+        if (++h == past) h -= heads, ++i;
     };
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
     for (int k = 0; k < total; ++k, next()) {
         if (k % depth != slot) continue;
         const Sums<d> sums(p, b, h);
         unsigned* added = sums.added + i * Tile<d>::Br;
-        if (sends) wait_for_count(added, j);  // the key tiles before j see all that j sees
+        if (sends) wait_for_count(added, key_tiles_before<d>(p, i, j));
 #pragma unroll
         for (int g = 0; g < groups; ++g) {
             named_barrier_sync(dQ_full + groups * slot + g, 128 + 32);
@@ -279,14 +286,14 @@ __global__ void __launch_bounds__(threads, 1)
     const int number = uniform(load(&shared.number)), parts = split ? order.parts : 1;
     const TileIndex tile = order.at(p, number / parts);
     const int j = tile.tile, h_kv = tile.head, b = tile.batch, heads = p.H / p.Hkv, all = Tr * heads;
-    // A key tile's visits: the last query tile of each head of the group, then the one before, down to
-    // `first`, the first one that sees a key. This block's `total` visits begin with tile i of head h. Parts
-    // of all key tiles begin with the same visits.
-    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, count = (Tr - first) * heads;
-    const int part = number % parts, begin = split ? min(count, all * part / parts) : 0;
-    const int end = split ? min(count, all * (part + 1) / parts) : count, total = end - begin;
+    // A key tile's visits: query tile `first`, the first one that sees a key, of each head of the group, then
+    // the next tile. This block's `total` visits begin with tile i of head h. Parts of all key tiles begin
+    // with the same visits, seen or not.
+    const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, hidden = first * heads;
+    const int part = number % parts, begin = split ? max(0, all * part / parts - hidden) : 0;
+    const int end = max(0, (split ? all * (part + 1) / parts : all) - hidden), total = end - begin;
     const int group = uniform(threadIdx.x / 128), past = (h_kv + 1) * heads;
-    int i = Tr - 1 - begin / heads, h = h_kv * heads + begin % heads;
+    int i = first + begin / heads, h = h_kv * heads + begin % heads;
     if (group == 0) {
         release_registers<24>();
         const int slot = threadIdx.x / 32 - 1;
@@ -300,7 +307,7 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
-            if (++h == past) h -= heads, --i;
+            if (++h == past) h -= heads, ++i;
         }
         return;
     }
@@ -364,7 +371,7 @@ __global__ void __launch_bounds__(threads, 1)
         wgmma_wait<0>(dK);
         fence_operand(P), fence_operand(dS), fence_operand(dV);
         mbarrier_arrive(&shared.empty[slot]);
-        if (++h == past) h -= heads, --i;
+        if (++h == past) h -= heads, ++i;
     }
     if (total > 0) named_barrier_sync(dQ_empty + G, 128 + 32);
     if constexpr (split) {
@@ -423,16 +430,19 @@ std::size_t sums_bytes(const Shape& s) {
     return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 3) * sizeof(float);  // Sums
 }
 
-/// The blocks that run at once have 8 key tiles of each head of a section, or all that exist: when they
-/// begin, they wait for at most 7 others, and they read Q and dO from the L2 cache.
-TileOrder order_of(const Shape& s, int sm_count) {
+/// Under a mask a section has as many heads as have a key tile for each multiprocessor, if their Q, dO and
+/// sums of dQ stay in the L2 cache: half a MB for each multiprocessor.
+TileOrder order_of(const Shape& s, bool causal, int sm_count) {
     const int Tc = ceil_div(s.Nk, Tile<128>::Bc), heads = s.B * s.Hkv;  // Bc is the same at d = 64
-    return {Tc, heads, std::clamp(sm_count / std::min(Tc, 8), 1, heads)};
+    const std::int64_t L2 = std::int64_t{sm_count} << 19,
+                       bytes = std::int64_t{8} * s.Nq * s.d * (s.H / s.Hkv);
+    const std::int64_t most = std::min<std::int64_t>(sm_count / Tc, L2 / bytes);
+    return {Tc, heads, causal ? int(std::clamp<std::int64_t>(most, 1, heads)) : 1};
 }
 
 /// How many blocks share the query tiles of a key tile, by a schedule as in 55
 int parts_of(const Shape& s, bool causal, int sm_count) {
-    const TileOrder order = order_of(s, sm_count);
+    const TileOrder order = order_of(s, causal, sm_count);
     const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br, Tr = ceil_div(s.Nq, Br), heads = s.H / s.Hkv;
     const int blocks = order.Tc * order.heads, most = std::min(16, Tr * heads);
     std::int64_t soonest = 0;
@@ -443,8 +453,8 @@ int parts_of(const Shape& s, bool causal, int sm_count) {
         for (int n = 0; n < blocks * parts; ++n) {
             const int key = order.at(s, n / parts).tile * Tile<128>::Bc, part = n % parts;
             const int first = causal ? std::max(0, key + s.Nq - s.Nk) / Br : 0;
-            const int count = heads * (Tr - first), past = std::min(count, Tr * heads * (part + 1) / parts);
-            const int own = past - std::min(count, Tr * heads * part / parts) + (parts == 1 ? 4 : 7);
+            const auto before = [&](int m) { return std::max(0, Tr * heads * m / parts - first * heads); };
+            const int own = before(part + 1) - before(part) + (parts == 1 ? 4 : 7);
             std::pop_heap(ends.begin(), ends.end(), std::greater());  // the soonest is last
             work += own, end = std::max(end, ends.back() += own);
             std::push_heap(ends.begin(), ends.end(), std::greater());
@@ -470,7 +480,7 @@ template <class T, int d>
 void backward(const Problem& p) {
     constexpr int Br = Tile<d>::Br;
     const int rows = ceil_div(p.Nq, Br) * Br;
-    TileOrder order = order_of(p, p.sm_count);
+    TileOrder order = order_of(p, true, p.sm_count);  // without a mask, too: fewer blocks wait for each other
     order.parts = parts_of(p, p.causal, p.sm_count);
     order.dK = reinterpret_cast<float4*>(static_cast<std::byte*>(p.workspace) + sums_bytes(p));
     order.dV = order.dK + std::int64_t{order.parts} * order.heads * order.Tc * Tile<d>::Bc * (d / 4);

@@ -75,9 +75,7 @@ void launch_gradients(const Problem& p) {
     auto* workspace = static_cast<std::byte*>(p.workspace) + sums_bytes(p) + Order::counter_bytes(p);
     TileOrder order = order_of(p, Mask::longest_first(p) || Order::last_first, p.sm_count);
     order.Tc = Place::key_tiles(p, Tile<d>::Bc);
-    if (Order::has_turns) {  // 8 key tiles of a head at once: fewer blocks wait for each other
-        order.section = std::clamp(p.sm_count / std::min(order.Tc, 8), 1, order.heads);
-    }
+    order.section = Order::section(p, order);
     order.parts = Place::divisible(p) ? parts_of(p, p.causal, p.sm_count) : 1;
     order.dK = reinterpret_cast<float4*>(workspace + Mask::lists_bytes(p, Bc));
     order.dV = order.dK + std::int64_t{order.parts} * order.heads * order.Tc * Tile<d>::Bc * (d / 4);

@@ -90,7 +90,7 @@ struct NoDropout {
 struct AnyOrder {
     static constexpr bool last_first = false;  // of the key tiles of a head
     static constexpr bool has_turns = false;
-    static constexpr int senders = 1;  // warps that take visits alternately to add their dQ
+    static constexpr int senders = 1;          // warps that take visits alternately to add their dQ
     struct Shared {};
 
     static std::size_t counter_bytes(const Shape&) { return 0; }
@@ -107,6 +107,11 @@ struct AnyOrder {
     __device__ static int before(const Problem&, const KeyTile&, const QueryTiles&, int count, int part,
                                  int parts) {
         return count * part / parts;
+    }
+    /// How many heads' key tiles alternate
+    template <class TileOrder>
+    static int section(const Problem&, const TileOrder& order) {
+        return order.section;
     }
     /// Finds out what the turns depend on, after the lists of the mask.
     template <int d, class Types>

@@ -14,6 +14,20 @@ struct InTurns : AnyOrder {
 
     static std::size_t counter_bytes(const Shape& s) { return counters(s) * sizeof(unsigned); }
 
+    /// A section has so many heads that 8 key tiles of each run at once, so that few blocks wait for each
+    /// other, if Q, dO and sums of dQ of the rows that see a key stay in half of the L2 cache: rows of a
+    /// window, or of a document of mean length.
+    static int section(const Problem& p, const TileOrder& order) {
+        const int left = p.window.left, right = p.causal ? 0 : p.window.right;
+        std::int64_t rows = ceil_div(p.Nq, std::max(p.documents.count, 1));
+        if (left >= 0 && right >= 0) {
+            rows = std::min(rows, std::int64_t{left} + right + 8 * tile_keys(p));
+        }
+        const std::int64_t bytes = 8 * rows * p.d * (p.H / p.Hkv), L2 = std::int64_t{p.sm_count} << 18;
+        const std::int64_t most = std::min<std::int64_t>(p.sm_count / std::min(order.Tc, 8), L2 / bytes);
+        return int(std::clamp<std::int64_t>(most, 1, order.heads));
+    }
+
     /// The counter of the query tile that begins at this row. At d = 256 each half of the columns has one.
     template <int d>
     __device__ static unsigned* added(const Problem& p, int b, int h, int row, int half = 0) {
