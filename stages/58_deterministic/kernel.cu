@@ -1,6 +1,6 @@
-// Stage 58: deterministic. Two warps that send dQ alternately add the parts of a query tile in a fixed order:
-// key tiles from the last one that the tile sees down to the first. A counter for each query tile says whose
-// turn it is. Blocks take key tiles in that order, so that none waits for one that has not begun.
+// Stage 58: deterministic. Two warps that send dQ alternately add the parts of a query tile in a fixed order
+// of the key tiles. A counter for each query tile says whose turn it is. Blocks take key tiles in the same
+// order, so that no block waits for one that has not begun.
 
 #include "stages/hopper.cuh"
 
@@ -33,8 +33,25 @@ struct TileIndex {
     int batch, head, tile;
 };
 
-/// The order in which blocks take the key tiles of all key/value heads: the last one of each of `section`
-/// heads, then the one before.
+/// Query tiles from the last one down, and key tiles from the first one on: under a mask blocks take the
+/// longest key tiles first. Otherwise both in the opposite order: blocks begin on the diagonal and wait for
+/// fewer others, which takes less time where tiles are long, at d = 64.
+__host__ __device__ constexpr bool downward(int d) {
+    return d > 64;
+}
+
+template <int d>
+constexpr int step = downward(d) ? -1 : 1;
+
+/// How many visits of a key tile come before this part of it. Parts of all key tiles begin with the same of
+/// `all` visits of a group's heads, of which `hidden` do not see this key tile.
+__host__ __device__ constexpr int visits_before(int d, int all, int hidden, int part, int parts) {
+    const int n = int(std::int64_t{all} * part / parts);
+    return downward(d) ? (n < all - hidden ? n : all - hidden) : (n > hidden ? n - hidden : 0);
+}
+
+/// The order in which blocks take the key tiles of all key/value heads: that in which they add to dQ, one key
+/// tile of each of `section` heads at a time.
 struct TileOrder {
     int Tc, heads, section;               // heads = B Hkv
     int parts = 1;                        // consecutive blocks that share the query tiles of a key tile
@@ -45,7 +62,7 @@ struct TileOrder {
     __host__ __device__ TileIndex at(const Shape& p, int n) const {
         const int m = heads * Tc - 1 - n, first = m / (section * Tc) * section, r = m % (section * Tc);
         const int together = min(section, heads - first), head = first + r % together;
-        return {head / p.Hkv, head % p.Hkv, r / together};
+        return {head / p.Hkv, head % p.Hkv, downward(p.d) ? Tc - 1 - r / together : r / together};
     }
 };
 
@@ -217,9 +234,11 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// How many key tiles come before j in the sums of query tile i: those past it, as far as the tile sees them.
+/// How many key tiles come before j in the sums of query tile i: downward all, upward those that the tile
+/// sees past j
 template <int d>
 __device__ int key_tiles_before(const Problem& p, int i, int j) {
+    if (downward(d)) return j;  // key tiles before j see all that j sees
     const int end = p.causal ? min(p.Nk, (i + 1) * Tile<d>::Br + p.Nk - p.Nq) : p.Nk;
     return ceil_div(end, Tile<d>::Bc) - 1 - j;
 }
@@ -234,7 +253,7 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
     const bool sends = threadIdx.x % 32 == 0;
     const int heads = p.H / p.Hkv;
     const auto next = [&] {
-        if (++h == past) h -= heads, ++i;
+        if (++h == past) h -= heads, i += step<d>;
     };
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
     for (int k = 0; k < total; ++k, next()) {
@@ -286,14 +305,14 @@ __global__ void __launch_bounds__(threads, 1)
     const int number = uniform(load(&shared.number)), parts = split ? order.parts : 1;
     const TileIndex tile = order.at(p, number / parts);
     const int j = tile.tile, h_kv = tile.head, b = tile.batch, heads = p.H / p.Hkv, all = Tr * heads;
-    // A key tile's visits: query tile `first`, the first one that sees a key, of each head of the group, then
-    // the next tile. This block's `total` visits begin with tile i of head h. Parts of all key tiles begin
-    // with the same visits, seen or not.
+    // A key tile's visits: a query tile of each head of the group, then the next tile up or down, between
+    // `first`, the first one that sees a key, and the last. This block's `total` visits begin with tile i of
+    // head h.
     const int first = p.causal ? max(0, j * Bc - (p.Nk - p.Nq)) / Br : 0, hidden = first * heads;
-    const int part = number % parts, begin = split ? max(0, all * part / parts - hidden) : 0;
-    const int end = max(0, (split ? all * (part + 1) / parts : all) - hidden), total = end - begin;
+    const int part = number % parts, begin = split ? visits_before(d, all, hidden, part, parts) : 0;
+    const int total = (split ? visits_before(d, all, hidden, part + 1, parts) : all - hidden) - begin;
     const int group = uniform(threadIdx.x / 128), past = (h_kv + 1) * heads;
-    int i = first + begin / heads, h = h_kv * heads + begin % heads;
+    int i = downward(d) ? Tr - 1 - begin / heads : first + begin / heads, h = h_kv * heads + begin % heads;
     if (group == 0) {
         release_registers<24>();
         const int slot = threadIdx.x / 32 - 1;
@@ -307,7 +326,7 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
         for (int k = 0; k < total; ++k) {
             load_queries<d>(shared, p, maps, b, h, i, k);
-            if (++h == past) h -= heads, ++i;
+            if (++h == past) h -= heads, i += step<d>;
         }
         return;
     }
@@ -371,7 +390,7 @@ __global__ void __launch_bounds__(threads, 1)
         wgmma_wait<0>(dK);
         fence_operand(P), fence_operand(dS), fence_operand(dV);
         mbarrier_arrive(&shared.empty[slot]);
-        if (++h == past) h -= heads, ++i;
+        if (++h == past) h -= heads, i += step<d>;
     }
     if (total > 0) named_barrier_sync(dQ_empty + G, 128 + 32);
     if constexpr (split) {
@@ -430,19 +449,21 @@ std::size_t sums_bytes(const Shape& s) {
     return std::size_t(s.B) * s.H * ceil_div(s.Nq, Br) * Br * (s.d + 3) * sizeof(float);  // Sums
 }
 
-/// Under a mask a section has as many heads as have a key tile for each multiprocessor, if their Q, dO and
+/// Downward the blocks that run at once have 8 key tiles of each head of a section, or all that exist: when
+/// they begin, they wait for at most 7 others. Upward they have all key tiles of a head, if its Q, dO and
 /// sums of dQ stay in the L2 cache: half a MB for each multiprocessor.
-TileOrder order_of(const Shape& s, bool causal, int sm_count) {
+TileOrder order_of(const Shape& s, int sm_count) {
     const int Tc = ceil_div(s.Nk, Tile<128>::Bc), heads = s.B * s.Hkv;  // Bc is the same at d = 64
     const std::int64_t L2 = std::int64_t{sm_count} << 19,
                        bytes = std::int64_t{8} * s.Nq * s.d * (s.H / s.Hkv);
-    const std::int64_t most = std::min<std::int64_t>(sm_count / Tc, L2 / bytes);
-    return {Tc, heads, causal ? int(std::clamp<std::int64_t>(most, 1, heads)) : 1};
+    const std::int64_t most =
+        downward(s.d) ? sm_count / std::min(Tc, 8) : std::min<std::int64_t>(sm_count / Tc, L2 / bytes);
+    return {Tc, heads, int(std::clamp<std::int64_t>(most, 1, heads))};
 }
 
 /// How many blocks share the query tiles of a key tile, by a schedule as in 55
 int parts_of(const Shape& s, bool causal, int sm_count) {
-    const TileOrder order = order_of(s, causal, sm_count);
+    const TileOrder order = order_of(s, sm_count);
     const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br, Tr = ceil_div(s.Nq, Br), heads = s.H / s.Hkv;
     const int blocks = order.Tc * order.heads, most = std::min(16, Tr * heads);
     std::int64_t soonest = 0;
@@ -453,7 +474,9 @@ int parts_of(const Shape& s, bool causal, int sm_count) {
         for (int n = 0; n < blocks * parts; ++n) {
             const int key = order.at(s, n / parts).tile * Tile<128>::Bc, part = n % parts;
             const int first = causal ? std::max(0, key + s.Nq - s.Nk) / Br : 0;
-            const auto before = [&](int m) { return std::max(0, Tr * heads * m / parts - first * heads); };
+            const auto before = [&](int m) {
+                return visits_before(s.d, Tr * heads, first * heads, m, parts);
+            };
             const int own = before(part + 1) - before(part) + (parts == 1 ? 4 : 7);
             std::pop_heap(ends.begin(), ends.end(), std::greater());  // the soonest is last
             work += own, end = std::max(end, ends.back() += own);
@@ -480,7 +503,7 @@ template <class T, int d>
 void backward(const Problem& p) {
     constexpr int Br = Tile<d>::Br;
     const int rows = ceil_div(p.Nq, Br) * Br;
-    TileOrder order = order_of(p, true, p.sm_count);  // without a mask, too: fewer blocks wait for each other
+    TileOrder order = order_of(p, p.sm_count);
     order.parts = parts_of(p, p.causal, p.sm_count);
     order.dK = reinterpret_cast<float4*>(static_cast<std::byte*>(p.workspace) + sums_bytes(p));
     order.dV = order.dK + std::int64_t{order.parts} * order.heads * order.Tc * Tile<d>::Bc * (d / 4);
@@ -506,7 +529,7 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(backward, Dims, .number = 58, .name = "deterministic", .parent = 55,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "dQ is added in a fixed order: each run gives the same bits", .shows_in = "backward",
-             .pass = Pass::backward, .most_lines = 510,  // adds dQ in turns
+             .pass = Pass::backward, .most_lines = 540,  // adds dQ in turns, in two directions
              .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace
