@@ -3,7 +3,7 @@
     import flash_ladder.flash_attn_interface as flash_attn
 
 Tensors are (B, N, H, d), or of packed sequences (tokens, H, d). What no stage takes is refused by name (NotTaken) and never
-ignored, but for what changes no result: num_splits. What that project's kernels do before attention is done here by
+ignored, but for what changes no result: num_splits and max_seqlen. What that project's kernels do before attention is done here by
 PyTorch: rotary embedding, new keys that are put into a cache. Where no stage takes all of a call at once, as padding at
 the beginning of a cache, there is a call for each document or request. docs/python.md says what differs.
 """
@@ -64,7 +64,11 @@ def _attention(q, k, v, dropout_p, softmax_scale, causal, window_size, softcap, 
     """
     if dropout_p and softcap:
         raise NotTaken("softcap with dropout, whose P is another")
-    window = tuple(int(side) for side in window_size)
+    if q.shape[2] == 0 or k.shape[2] == 0:  # no stage takes an empty tensor: O is 0, with gradients of 0
+        P = q.new_zeros((*q.shape[:3], k.shape[2]), dtype=torch.float32) if dropout_p and return_attn_probs else None
+        return (q.masked_fill(torch.ones_like(q, dtype=torch.bool), 0),
+                q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32), P)
+    window = flash_ladder._arguments.window_of(window_size)
     features = features_of(window != (-1, -1), dropout_p, softcap, alibi_slopes is not None)
     if documents:
         features |= {"packed sequences"}
@@ -128,20 +132,23 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
                            softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
                            deterministic=False, return_attn_probs=False, block_table=None):
     """(tokens, H, d) each, or K and V (pages, page size, H, d)."""
-    features = features_of(tuple(window_size) != (-1, -1), dropout_p, softcap, alibi_slopes is not None)
+    features = features_of(flash_ladder._arguments.window_of(window_size) != (-1, -1), dropout_p, softcap, alibi_slopes is not None)
     arguments = dropout_p, softmax_scale, causal, window_size, softcap
     if block_table is None and at_once(q.shape[-1], features, deterministic):
         O, L, _ = _attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), *arguments, alibi_slopes, deterministic, False,
                              cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
         O = O[0].transpose(0, 1)
         return (O, L[0], None) if return_attn_probs else O
-    bounds = [list(zip(x, x[1:])) for x in (cu_seqlens_q.tolist(), cu_seqlens_k.tolist())]
+    rows_begin = _begins("cu_seqlens_q", cu_seqlens_q, len(q))
+    keys_begin = _begins("cu_seqlens_k", cu_seqlens_k, None if block_table is not None else len(k))
+    documents = len(rows_begin) - 1
+    _require_one_each(documents, cu_seqlens_k=keys_begin[1:], block_table=block_table)
+    slopes = _slopes_of(documents, alibi_slopes)
     results = []
-    for i, ((q0, q1), (k0, k1)) in enumerate(zip(*bounds)):
-        rows = [x[k0:k1] if block_table is None else x[block_table[i]].flatten(0, 1)[:k1 - k0] for x in (k, v)]
-        slopes = alibi_slopes if alibi_slopes is None or alibi_slopes.dim() == 1 else alibi_slopes[i]
-        results.append(_attention(*(x.transpose(0, 1)[None] for x in (q[q0:q1], *rows)), *arguments, slopes, deterministic,
-                                  return_attn_probs))
+    for i, (q0, q1, k0, k1) in enumerate(zip(rows_begin, rows_begin[1:], keys_begin, keys_begin[1:])):
+        rows = [x[k0:k1] if block_table is None else _in_pages(x, block_table[i], k1 - k0) for x in (k, v)]
+        results.append(_attention(*(x.transpose(0, 1)[None] for x in (q[q0:q1], *rows)), *arguments, slopes[i],
+                                  deterministic, return_attn_probs))
     O, L = torch.cat([O[0].transpose(0, 1) for O, _, _ in results]), torch.cat([L[0] for _, L, _ in results], 1)
     if not return_attn_probs:
         return O
@@ -169,13 +176,14 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     """(B, N, H, d) each. New rows k and v are written to the cache first, and rotated before, if there are rotary_cos and
     rotary_sin, (positions, columns / 2). A stage of decoding takes lengths, pages, windows and scores. A cache that begins
     with padding, and one of other head dimensions, is asked of attention(), request by request, of keys that are copied."""
-    if k is not None and cache_seqlens is None:
-        raise ValueError("k and v are new rows of a cache, whose length is cache_seqlens; it is None")
-    window = tuple(int(side) for side in window_size)
-    if cache_batch_idx is not None and block_table is not None:
-        raise ValueError("cache_batch_idx and block_table: each says where the keys of a request are")
-    entries = None if cache_batch_idx is None else cache_batch_idx.long()
+    if block_table is None and cache_batch_idx is None:
+        k_cache, v_cache = k_cache[:len(q)], v_cache[:len(q)]  # a cache for more requests is taken
     lengths = _lengths(cache_seqlens, q)
+    _require_rows(q, k_cache, k, v, rotary_cos, rotary_sin, lengths, cache_batch_idx, cache_leftpad, block_table)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k_cache, v_cache, k, v) if x is not None):
+        raise ValueError("flash_attn_with_kvcache has no gradients: call it under torch.no_grad()")
+    window = flash_ladder._arguments.window_of(window_size)
+    entries = None if cache_batch_idx is None else cache_batch_idx.long()
     if k is not None:
         at = lengths[:, None] + torch.arange(k.shape[1], device=q.device)
         if rotary_cos is not None:
@@ -187,6 +195,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
         pages, slots = pages[:, None].expand_as(at), at
         if block_table is not None:
             pages, slots = block_table.gather(1, at // k_cache.shape[1]).long(), at % k_cache.shape[1]
+            _require_range("block_table", pages, 0, len(k_cache) - 1, "the pages")
         k_cache[pages, slots], v_cache[pages, slots] = k.to(k_cache.dtype), v.to(v_cache.dtype)
         lengths = lengths + k.shape[1]
     asked = dict(causal=causal, window=window, softcap=softcap, alibi_slopes=alibi_slopes, scale=softmax_scale)
@@ -195,21 +204,89 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
         O, L = ladder.decode(q, *rows, block_table=block_table, seqused=None if lengths is None else lengths.int(),
                              **asked, return_lse=True)
         return (O, L) if return_softmax_lse else O
-    results = []
+    slopes, results = _slopes_of(len(q), alibi_slopes), []
     ends = [None] * len(q) if lengths is None else lengths.tolist()
     for i, end in enumerate(ends):
         begin = 0 if cache_leftpad is None else int(cache_leftpad[i])
         entry = i if entries is None else entries[i]
-        keys = [cache[entry] if block_table is None else cache[block_table[i]].flatten(0, 1) for cache in (k_cache, v_cache)]
-        slopes = alibi_slopes if alibi_slopes is None or alibi_slopes.dim() == 1 else alibi_slopes[i]
-        if end == begin:  # a request without keys
-            results.append((torch.zeros_like(q[i:i + 1]).transpose(1, 2),
-                            q.new_full((1, q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)))
-            continue
-        results.append(_attention(*(x.transpose(0, 1)[None] for x in (q[i], *(x[begin:end] for x in keys))), 0.0,
-                                  softmax_scale, causal, window, softcap, slopes, False, False)[:2])
+        keys = [(x[entry, :end] if block_table is None else _in_pages(x, block_table[i], end))[begin:]
+                for x in (k_cache, v_cache)]
+        results.append(_attention(*(x.transpose(0, 1)[None] for x in (q[i], *keys)), 0.0, softmax_scale, causal, window,
+                                  softcap, slopes[i], False, False)[:2])
     O, L = (torch.cat(parts) for parts in zip(*((O.transpose(1, 2), L) for O, L in results)))
     return (O, L) if return_softmax_lse else O
+
+
+def _require_rows(q, k_cache, k, v, cos, sin, lengths, entries, padding, block_table):
+    """Whether the arguments of a cache fit together, before anything is written to it."""
+    if entries is not None and block_table is not None:
+        raise ValueError("cache_batch_idx and block_table: each says where the keys of a request are")
+    if (k is None) != (v is None):
+        raise ValueError("k and v are new rows of a cache, and one of them is None")
+    if (cos is None) != (sin is None):
+        raise ValueError("rotary_cos and rotary_sin belong together, and one of them is None")
+    if k is None and cos is not None:
+        raise ValueError("rotary_cos and rotary_sin are for new rows k and v, which are None: nothing would be rotated")
+    if k is not None:
+        if lengths is None:
+            raise ValueError("k and v are new rows of a cache, whose length is cache_seqlens; it is None")
+        expected = len(q), k.shape[1], *k_cache.shape[2:]
+        if k.shape != expected or v.shape != expected:
+            raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; expected {expected} for q and this cache")
+    if cos is not None and (cos.shape != sin.shape or 2 * cos.shape[1] > q.shape[3]):
+        raise ValueError(f"rotary_cos is {tuple(cos.shape)} and rotary_sin is {tuple(sin.shape)}; "
+                         f"expected (positions, at most {q.shape[3] // 2}) for both")
+    _require_one_each(len(q), cache_seqlens=lengths, cache_batch_idx=entries, cache_leftpad=padding, block_table=block_table)
+    room = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
+    new = 0 if k is None else k.shape[1]
+    if entries is not None:
+        _require_range("cache_batch_idx", entries, 0, len(k_cache) - 1, "the rows of the cache")
+    if lengths is not None:
+        _require_range("cache_seqlens", lengths, 0, room - new, f"a request has room for {room} keys, {new} of them new")
+        if cos is not None:
+            _require_range("cache_seqlens", lengths, 0, len(cos) - new, f"rotary_cos has {len(cos)} positions")
+    if padding is not None:
+        _require_range("cache_leftpad", padding, 0, room if lengths is None else lengths + new, "the keys of each request")
+
+
+def _require_one_each(requests, **arguments):
+    for name, x in arguments.items():
+        if x is not None and len(x) != requests:
+            raise ValueError(f"{name} is of {len(x)} requests or documents; expected {requests}")
+
+
+def _require_range(name, numbers, first, last, of_what):
+    """Numbers on a GPU are not looked at, since that would wait for it."""
+    if numbers.device.type != "cpu" or isinstance(last, torch.Tensor) and last.device.type != "cpu":
+        return
+    if ((numbers < first) | (numbers > last)).any():
+        last = last.tolist() if isinstance(last, torch.Tensor) else last
+        raise ValueError(f"{name} is {numbers.tolist()}; expected {first} to {last}: {of_what}")
+
+
+def _begins(name, cu_seqlens, rows):
+    """Where documents begin, and the end, which is that of the rows unless these lie in pages."""
+    begins = cu_seqlens.tolist()
+    if begins[0] != 0 or any(x > y for x, y in zip(begins, begins[1:])) or rows not in (None, begins[-1]):
+        end = "the last end" if rows is None else f"{rows}, the number of rows"
+        raise ValueError(f"{name} is {begins}; expected numbers that rise from 0 to {end}")
+    return begins
+
+
+def _in_pages(pool, pages, keys):
+    """A request's first keys, or all if this is None. Entries of the table past them may be anything."""
+    if keys is not None and keys > len(pages) * pool.shape[1]:
+        raise ValueError(f"a request has {keys} keys, and {len(pages)} pages of {pool.shape[1]} in block_table")
+    used = pages if keys is None else pages[:-(-keys // pool.shape[1])]
+    return pool[used].flatten(0, 1)[:keys]
+
+
+def _slopes_of(requests, alibi_slopes):
+    """Those of each request or document, of (H,) or (requests, H)."""
+    if alibi_slopes is None or alibi_slopes.dim() == 1:
+        return [alibi_slopes] * requests
+    _require_one_each(requests, alibi_slopes=alibi_slopes)
+    return list(alibi_slopes)
 
 
 def is_decoding(d, is_padded):
@@ -220,8 +297,10 @@ def is_decoding(d, is_padded):
 def _lengths(lengths, q):
     """(B,), or None: that project takes one number for all, too."""
     if lengths is None or isinstance(lengths, torch.Tensor) and lengths.dim() > 0:
+        if lengths is not None and lengths.is_floating_point():
+            raise TypeError(f"cache_seqlens is {lengths.dtype}; expected whole numbers")
         return lengths
-    return torch.full(q.shape[:1], int(lengths), dtype=torch.int32, device=q.device)
+    return torch.full(q.shape[:1], flash_ladder._arguments.whole("cache_seqlens", lengths), dtype=torch.int32, device=q.device)
 
 
 def _rotated(x, cos, sin, positions, interleaved):

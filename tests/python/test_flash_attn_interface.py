@@ -128,11 +128,105 @@ def test_pages_windows_and_scores_of_a_cache():
     assert (empty[1] == 0).all() and (empty[0] != 0).any()
 
 
-def test_a_cache_says_what_is_wrong():
+@pytest.mark.parametrize("d, alibi", [(64, False), (40, True)])
+def test_a_block_table_holds_anything_past_the_last_key(d, alibi):
+    """Also for the calls that no stage takes at once."""
+    pool = torch.randn(8, 16, 2, d, generator=torch.Generator().manual_seed(2)).half()
+    q = torch.randn(2, 3, 4, d, generator=torch.Generator().manual_seed(1)).half()
+    table = torch.tensor([[5, 2, 10**6, -7], [1, 7, 3, 10**6]], dtype=torch.int32)
+    lengths, slopes = [18, 41], torch.tensor([.5, 0, 1, .1]) if alibi else None
+    o = flash_attn.flash_attn_with_kvcache(q, pool, pool, cache_seqlens=torch.tensor(lengths), block_table=table,
+                                           alibi_slopes=slopes)
+    flat = flash_attn.flash_attn_varlen_func(q.flatten(0, 1), pool, pool, torch.tensor([0, 3, 6]), torch.tensor([0, 18, 59]),
+                                             3, 41, alibi_slopes=slopes, block_table=table)
+    for i, length in enumerate(lengths):
+        keys = pool[table[i, :-(-length // 16)]].flatten(0, 1)[None, :length]
+        of_head = None if slopes is None else slopes[None]
+        P = scores(q[i:i + 1], keys, torch.ones(3, length, dtype=torch.bool), of_head).softmax(-1)
+        assert is_near(o[i:i + 1], P, keys) and is_near(flat[None, 3 * i:3 * i + 3], P, keys)
+
+
+@pytest.mark.parametrize("slopes", [None, torch.tensor([.5, 0, 1, .1])])
+def test_documents_without_rows_or_keys(slopes):
+    """O is 0 where a document has no keys, and L is -inf; gradients reach the others."""
+    q, k, v = (x[0].requires_grad_() for x in drawn((9, 4), (14, 2), (14, 2)))
+    o, L, _ = flash_attn.flash_attn_varlen_func(q, k, v, torch.tensor([0, 0, 5, 9]), torch.tensor([0, 6, 14, 14]), 5, 8,
+                                                alibi_slopes=slopes, return_attn_probs=True)
+    of_head = None if slopes is None else slopes[None]
+    P = scores(q[None, :5], k[None, 6:], torch.ones(5, 8, dtype=torch.bool), of_head).softmax(-1)
+    assert o.shape == q.shape and is_near(o[None, :5], P, v[None, 6:])
+    assert (o[5:] == 0).all() and (L[:, 5:] == -torch.inf).all()
+    o.sum().backward()
+    assert (q.grad[5:] == 0).all() and (v.grad[:6] == 0).all() and (v.grad[6:] != 0).any()
+    nothing = flash_attn.flash_attn_func(q[None], k[None, :0], v[None, :0])
+    assert (nothing == 0).all() and nothing.shape == (1, 9, 4, 64)
+
+
+def test_a_cache_for_more_requests():
+    """The first ones are those of q, and new rows are written to them."""
     q, k, v, k_cache, v_cache = cache_of()
-    for words, asked in (("whose length is cache_seqlens", dict(k=k, v=v)),
-                         ("each says where the keys", dict(cache_batch_idx=torch.tensor([0, 1]), block_table=torch.zeros(2, 4)))):
+    expected = flash_attn.flash_attn_with_kvcache(q, k_cache[:2].clone(), v_cache[:2].clone(), k, v, cache_seqlens=20)
+    assert torch.equal(flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=20), expected)
+    assert torch.equal(k_cache[:2, 20:23], k)
+
+
+def test_a_cache_says_what_is_wrong():
+    """Nothing is ignored, cut off or counted from the end, and nothing is written."""
+    q, k, v, k_cache, v_cache = cache_of()
+    table, turn = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32), torch.ones(64, 8)
+    new, lengths = dict(k=k, v=v), torch.tensor([20, 5])
+    before = k_cache.clone()
+    for words, asked in (
+            ("whose length is cache_seqlens", new),
+            ("each says where the keys", dict(cache_batch_idx=torch.tensor([0, 1]), block_table=table)),
+            ("k and v are new rows", dict(v=v, cache_seqlens=lengths)),
+            ("k and v are new rows", dict(k=k, cache_seqlens=lengths)),
+            ("nothing would be rotated", dict(rotary_cos=turn, rotary_sin=turn, cache_seqlens=lengths)),
+            ("belong together", dict(rotary_cos=turn, cache_seqlens=lengths, **new)),
+            ("at most 32", dict(rotary_cos=torch.ones(64, 33), rotary_sin=torch.ones(64, 33), cache_seqlens=lengths, **new)),
+            ("rotary_cos has 22 positions", dict(rotary_cos=turn[:22], rotary_sin=turn[:22], cache_seqlens=lengths, **new)),
+            (r"expected \(2, 3, 2, 64\)", dict(k=k[:, :, :1], v=v[:, :, :1], cache_seqlens=lengths)),
+            ("room for 64 keys, 3 of them new", dict(cache_seqlens=62, **new)),
+            ("room for 64 keys, 3 of them new", dict(cache_seqlens=-3, **new)),
+            ("room for 64 keys", dict(cache_seqlens=65, cache_leftpad=torch.tensor([1, 1]))),
+            ("room for 128 keys", dict(cache_seqlens=126, block_table=table, **new)),
+            ("expected 0 to 3: the pages", dict(cache_seqlens=lengths, block_table=table - 1, **new)),
+            ("block_table is of 1 ", dict(cache_seqlens=lengths, block_table=table[:1])),
+            ("cache_seqlens is of 3 ", dict(cache_seqlens=torch.tensor([1, 2, 3]))),
+            ("the rows of the cache", dict(cache_seqlens=lengths, cache_batch_idx=torch.tensor([3, -1]))),
+            ("the keys of each request", dict(cache_seqlens=lengths, cache_leftpad=torch.tensor([0, 6]))),
+            ("the keys of each request", dict(cache_leftpad=torch.tensor([0, 65]))),
+            ("alibi_slopes is of 3 ", dict(alibi_slopes=torch.ones(3, 4), cache_leftpad=torch.tensor([0, 1])))):
         with pytest.raises(ValueError, match=words):
             flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, **asked)
+    with pytest.raises(ValueError, match="no gradients"):
+        flash_attn.flash_attn_with_kvcache(q.clone().requires_grad_(), k_cache, v_cache, cache_seqlens=lengths, **new)
+    for name, asked in (("cache_seqlens", dict(cache_seqlens=2.5)), ("cache_seqlens", dict(cache_seqlens=lengths.float())),
+                        ("window", dict(window_size=(2.5, 0)))):
+        with pytest.raises(TypeError, match=name):
+            flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, **asked)
+    assert torch.equal(k_cache, before)
+
+
+def test_documents_say_what_is_wrong():
+    """Where each document is a call, as with slopes."""
+    q, k, v = (x[0] for x in drawn((9, 4), (14, 2), (14, 2)))
+    rows, keys = torch.tensor([0, 5, 9]), torch.tensor([0, 6, 14])
+    pool, table = k.new_zeros(4, 16, 2, 64), torch.tensor([[0], [1]], dtype=torch.int32)
+    for words, arguments in (("cu_seqlens_q is .* rise from 0 to 9, the number of rows", (q, k, v, rows[:2], keys[:2])),
+                             ("cu_seqlens_k is .* rise from 0 to 14", (q, k, v, rows, torch.tensor([0, 15, 14]))),
+                             ("cu_seqlens_k is of 1 ", (q, k, v, rows, torch.tensor([0, 14])))):
+        with pytest.raises(ValueError, match=words):
+            flash_attn.flash_attn_varlen_func(*arguments, 5, 8, alibi_slopes=torch.ones(4))
+    with pytest.raises(ValueError, match="alibi_slopes is of 3 "):
+        flash_attn.flash_attn_varlen_func(q, k, v, rows, keys, 5, 8, alibi_slopes=torch.ones(3, 4))
+    with pytest.raises(ValueError, match="17 keys, and 1 pages of 16"):
+        flash_attn.flash_attn_varlen_func(q, pool, pool, rows, torch.tensor([0, 17, 20]), 5, 17, block_table=table)
+    with pytest.raises(ValueError, match="block_table is of 1 "):
+        flash_attn.flash_attn_varlen_func(q, pool, pool, rows, keys, 5, 8, block_table=table[:1])
+
+
+def test_softcap_with_dropout_is_refused():
+    q, k, v = drawn((33, 4), (50, 2), (50, 2))
     with pytest.raises(flash_attn.NotTaken, match="softcap with dropout"):
         flash_attn.flash_attn_func(q, k, v, 0.1, softcap=5.0)
