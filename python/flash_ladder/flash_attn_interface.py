@@ -3,9 +3,9 @@
     import flash_ladder.flash_attn_interface as flash_attn
 
 Tensors are (B, N, H, d), or of packed sequences (tokens, H, d). What no stage takes is refused by name (NotTaken) and never
-ignored, but for what changes no result: num_splits and max_seqlen. What that project's kernels do before attention is done here by
-PyTorch: rotary embedding, new keys that are put into a cache. Where no stage takes all of a call at once, as padding at
-the beginning of a cache, there is a call for each document or request. docs/python.md says what differs.
+ignored, but for what changes no result: num_splits and max_seqlen. What that project's kernels do before attention is done
+here by PyTorch: rotary embedding, new keys that are put into a cache. Where no stage takes all of a call at once, as
+padding at the beginning of a cache, there is a call for each document or request. docs/python.md says what differs.
 """
 
 import functools
@@ -300,7 +300,8 @@ def _lengths(lengths, q):
         if lengths is not None and lengths.is_floating_point():
             raise TypeError(f"cache_seqlens is {lengths.dtype}; expected whole numbers")
         return lengths
-    return torch.full(q.shape[:1], flash_ladder._arguments.whole("cache_seqlens", lengths), dtype=torch.int32, device=q.device)
+    number = flash_ladder._arguments.whole("cache_seqlens", lengths)
+    return torch.full(q.shape[:1], number, dtype=torch.int32, device=q.device)
 
 
 def _rotated(x, cos, sin, positions, interleaved):
