@@ -1960,26 +1960,26 @@ def two_roles(f):
            "is copied to again when 256 threads have arrived at empty: warpgroup 0 after its dQ, warpgroup 1 after its own.")
 
 
-@figure("58-order", "When each key tile adds to each query tile under a causal mask, in two orders of the sums")
+@figure("58-order", "When each key tile adds to each query tile under a causal mask, in the order of each head dimension")
 def orders_of_dQ(f):
-    left, unit, height, keys, rows = 74, 30, 20, 4, 8
-    def panel(y, title, starts, step):
-        """A row for each key tile j, which adds to query tiles from 2 j on, up or down, from a start on."""
+    left, unit, height, keys = 74, 30, 20, 4
+    def panel(y, title, starts, step, per_key, marked):
+        """A row for each key tile j, which adds to query tiles from per_key j on, up or down, from a start on."""
         f.text(0, y, title, bold=True)
+        width = 2 * unit / per_key
         for n, (j, start) in enumerate(starts):
             top = y + 10 + height * n
             f.text(0, top + 14, f"key tile {j}", size=SMALL)
             if start:
                 f.cell(left, top, unit * start, height, "hop" if start == 1 else f"{start} hops", None, color="faint", size=SMALL, dashed=True)
-            for at, i in enumerate(range(2 * j, rows)[::step]):
-                marked = i == 6
-                f.cell(left + unit * (start + at), top, unit, height, str(i), "pink" if marked else "shared",
-                       0.6 if marked else 0.25, size=SMALL, bold=marked)
-    panel(14, "query tiles upwards, last key tile first", [(j, 0) for j in range(keys - 1, -1, -1)], 1)
-    panel(124, "query tiles downwards, first key tile first", [(j, j) for j in range(keys)], -1)
-    f.note(234, "Time goes to the right, a unit for each query tile; the numbers are query tiles. A key tile is two query tiles "
-           "long, so query tiles from 2 j on see key tile j. Query tile 6 is marked: the key tiles reach it in the order of the "
-           "sum in both. Above, no block waits, and the longest begins last; below, it begins first, and others wait for hops.")
+            for at, i in enumerate(range(per_key * j, per_key * keys)[::step]):
+                f.cell(left + unit * start + width * at, top, width, height, str(i), "pink" if i == marked else "shared",
+                       0.6 if i == marked else 0.25, size=SMALL, bold=i == marked)
+    panel(14, "d = 64: upward, last key tile first", [(j, 0) for j in range(keys - 1, -1, -1)], 1, 1, 3)
+    panel(124, "d = 128: downward, first key tile first", [(j, j) for j in range(keys)], -1, 2, 6)
+    f.note(234, "512 queries and keys. Time goes to the right; the numbers are query tiles, of 128 rows at d = 64 and of 64 at d = 128. "
+           "One query tile is marked in each: the key tiles reach it in the order of the sum. Above, no block waits, and the "
+           "longest begins last; below, the longest begins first, and each other block waits for hops.")
 
 
 @figure("59-turns", "How a block of 59 takes its turn at a query tile")
