@@ -56,8 +56,8 @@ class Ladder:
         self.part_of = {folder: f"{row['part']:02}" for folder, row in properties.items()}
         for row in listed["stages"]:
             folder = row["stage"]
-            stage = SimpleNamespace(folder=folder, number=folder[:2], parent=stages.get(row["parent"]), children=[],
-                                    change=row["change"], shows_in=row["shows_in"], path=f"stages/{folder}/README.md")
+            stage = SimpleNamespace(folder=folder, number=folder[:2], parent=None, children=[], change=row["change"],
+                                    shows_in=row["shows_in"], path=f"stages/{folder}/README.md")
             if stage.path not in self.pages.by_path:
                 raise Failure(f"{folder} has no lesson: there is no {stage.path}")
             stage.page = self.pages[stage.path]
@@ -68,10 +68,12 @@ class Ladder:
             measured = re.search("<!-- generated: measured -->.*?Recorded on ([^,\n]*)(.*?)<!-- end -->", lesson, re.S)
             stage.gpu, table = measured.groups() if measured else ("", "")
             stage.speedups = [float(value) for value in re.findall(r"\*\*([\d.]+)x\*\*", table)]
-            stage.commands = [c for c in self.commands if stage.parent or c != "diff"]
-            if stage.parent and not properties[folder]["experiment"]:
-                stage.parent.children.append(stage)
+            stage.commands = [c for c in self.commands if row["parent"] or c != "diff"]
             stages[folder] = stage
+        for row in listed["stages"]:  # a parent may be read after its child, in a later part
+            stage, stage.parent = stages[row["stage"]], stages.get(row["parent"])
+            if stage.parent and not properties[stage.folder]["experiment"]:
+                stage.parent.children.append(stage)
         return stages
 
     def find_parts(self):
