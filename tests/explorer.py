@@ -376,6 +376,15 @@ def test_search(browser, site):
     check(not said, f"the console says {said}")
 
 
+def test_menu(browser, site):
+    """A menu that is longer than the window shows the page that it is on."""
+    browser.driver.get(sorted(site.glob("docs_course_quiz_*.html"))[-1].as_uri())
+    top, bottom, height = browser.script("""const link = document.querySelector("#menu [aria-current]");
+        const {top, bottom} = link.getBoundingClientRect();
+        return [top, bottom, innerHeight]""")
+    check(0 <= top and bottom <= height, f"the menu's link to its page is at {top} to {bottom} of {height}")
+
+
 def test_one_mma(browser, site):
     """The page's lane maps are those of device.cuh, a lane under the mouse lights up what it holds, and banks conflict in
     8 ways where rows are plain."""
@@ -403,7 +412,8 @@ def test_one_mma(browser, site):
 
 
 def test_pages(browser, site, size):
-    """Nothing of a page of any kind sticks out of the window, the first page's parts are cards, and so is the ladder."""
+    """Nothing of a page of any kind sticks out of the window, its pictures can be read, the first page's parts are cards,
+    and so is the ladder."""
     kinds = "index about stages stages_*s_* stages_04_* notebooks_* files *_8h".split()
     for page in [sorted(site.glob(f"{kind}.html"))[0] for kind in kinds] + sorted(site.glob("docs_*.html")):
         browser.driver.get(page.as_uri())
@@ -415,6 +425,9 @@ def test_pages(browser, site, size):
         check(below <= 0, f"{page.name} ends {below} pixels above an empty rest")
         wrong = browser.script("return [...document.querySelectorAll('.katex-error')].map(formula => formula.title)")
         check(not wrong, f"{page.name} has formulas that are not typeset: {wrong}")
+        small = browser.script("""return [...document.querySelectorAll("p > img[width]")]
+            .filter(picture => picture.clientWidth < 0.75 * picture.naturalWidth).map(picture => picture.getAttribute("src"))""")
+        check(not small, f"{page.name} has pictures too small to read: {small}")
         if page.name == "index.html":
             cards = browser.find(".front tbody tr")
             check(len(cards) == len(list(site.glob("stages_??s_*.html"))), f"{page.name} has {len(cards)} cards")
@@ -486,6 +499,7 @@ def main():
                 test_gradients(browser, *others["gradients"])
                 if arguments.site and size == wide:
                     test_search(browser, arguments.site.resolve())
+                    test_menu(browser, arguments.site.resolve())
                     test_one_mma(browser, arguments.site.resolve())
                 if arguments.site and size == narrow:
                     test_pages(browser, arguments.site.resolve(), size)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from markdown_it.token import Token
 
-from kernels import definitions, enclosing, explain
+from kernels import comment_html, definitions, enclosing, explain
 from markup import span, tokens_by_line
 from pages import ROOT, Failure, read
 from side_by_side import SideBySide
@@ -259,7 +259,8 @@ class Ladder:
         if stage.parent:
             facts["parent"] = self.link(stage.parent)
         if stage.children:
-            facts["children" if len(stage.children) > 1 else "child"] = ", ".join(map(self.link, stage.children))
+            links = ", ".join(map(self.link, stage.children))
+            facts["children" if len(stage.children) > 1 else "child"] = f"<span>{links}</span>"
         if changed is not None:
             facts["diff"] = f'<a href="#{stage.page.anchor("the-diff")}">{changed} lines</a> added or changed'
         facts["shows in"] = self.badge(stage) or stage.shows_in
@@ -281,7 +282,7 @@ class Ladder:
             inside = list(filter(None, dict.fromkeys(enclosing(found, line) for line in new)))
             # A comment that is new itself stands in the diff.
             strange = [d for d in inside if d.doc and d not in described and d.first not in new]
-            head = "".join(f"<p><code>{d.name}</code>: {html.escape(d.doc)}</p>" for d in strange)
+            head = "".join(comment_html(d.name, d.doc) for d in strange)
             known = [d for d in inside if d not in strange]
             if known and (first or known != [last]):
                 head = f"<p>In {', '.join(f'<code>{d.name}</code>' for d in known)}</p>" + head
@@ -309,5 +310,5 @@ class Ladder:
 
     def instruction(self, match):
         page, definition = self.instructions[match[1]]
-        return (f'<a href="{page}#l{definition.first + 1:05}" title="{html.escape(definition.doc)}">'
+        return (f'<a href="{page}#l{definition.first + 1:05}" title="{html.escape(" ".join(definition.doc.split()))}">'
                 f'{match[1]}</a>')

@@ -19,11 +19,14 @@ CUDA = re.compile(r"__(global|device|host|forceinline|shared|launch_bounds|synct
 
 TABLE, TEXT = re.compile(r'<div class="table.*?</table></div>', re.S), re.compile(r">[^<]+<")
 STAGE = re.compile(r"\b\d\d_[a-z0-9_]+")
+WHOLE = re.compile(r"[\d.,]+ (?:[TG]FLOP/s|[GT]B/s|[KMG]i?B|ms|us)\b|\bFlashAttention-\d(?:-FP8)?")
 
 
-def breakable(name):
-    """A stage's name that a line may end in after an underscore, so that it never ends inside a word."""
-    return name[0].replace("_", "_<wbr>")
+def in_lines(text):
+    """Text of a cell as its lines may break: after an underscore of a stage's name, so never inside a word, and never
+    between a rate and its unit or inside a library's name."""
+    text = WHOLE.sub(r'<span class="whole">\g<0></span>', text)
+    return STAGE.sub(lambda name: name[0].replace("_", "_<wbr>"), text)
 
 
 def kind_of(token, text):
@@ -136,4 +139,4 @@ class Markdown:
 
     def render(self, tokens):
         page = self.parser.renderer.render(tokens, self.parser.options, {})
-        return TABLE.sub(lambda table: TEXT.sub(lambda text: STAGE.sub(breakable, text[0]), table[0]), page)
+        return TABLE.sub(lambda table: TEXT.sub(lambda text: in_lines(text[0]), table[0]), page)
