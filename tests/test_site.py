@@ -331,6 +331,10 @@ class MarkdownTest(unittest.TestCase):
         self.assertEqual(re.findall('<span class="whole">(.*?)</span>', page), ["721 TFLOP/s", "FlashAttention-3"])
         self.assertEqual(text_in(page), "721 TFLOP/s a b 721 TFLOP/s 1.04x (FlashAttention-3)")
 
+    def test_no_line_ends_inside_an_option(self):
+        self.assertIn('<code class="whole">--sms N</code> and <code>a &lt; b - 1</code>',
+                      self.render("`--sms N` and `a < b - 1`"))
+
     def test_formulas_are_left_to_katex(self):
         self.assertIn(r"\(m_i &lt; 1\)", self.render("$m_i < 1$"))
         self.assertIn("costs $5 and $6", self.render("costs $5 and $6"))

@@ -93,7 +93,7 @@ class Markdown:
         self.parser.use(dollarmath_plugin, allow_space=False, allow_digits=True)
         rules = {"site_html": lambda tokens, i, *_: tokens[i].content,  # of the site's own making
                  "fence": self.fence, "code_block": self.fence, "html_block": self.raw, "html_inline": self.raw,
-                 "table_open": self.table,
+                 "code_inline": self.code, "table_open": self.table,
                  "table_close": lambda *_: "</table></div>\n",
                  "math_inline": lambda tokens, i, *_: rf"\({html.escape(tokens[i].content)}\)",
                  "math_block": self.math_block}
@@ -101,6 +101,13 @@ class Markdown:
 
     def fence(self, tokens, i, *_):
         return highlight(tokens[i].content, tokens[i].info.strip())
+
+    @staticmethod
+    def code(tokens, i, *_):
+        """An option's hyphens end no line."""
+        text = tokens[i].content
+        whole = ' class="whole"' if text.startswith("-") and len(text) <= 30 else ""
+        return f"<code{whole}>{html.escape(text)}</code>"
 
     @staticmethod
     def math_block(tokens, i, *_):
