@@ -21,7 +21,7 @@ from check_links import check_links  # noqa: E402
 from kernels import comment_html, definitions, enclosing, explain  # noqa: E402
 from ladder import Ladder, kernel_text  # noqa: E402
 from markup import Markdown, slug, tokens_by_line  # noqa: E402
-from navigation import groups_of, menu  # noqa: E402
+from navigation import Group, groups_of, menu  # noqa: E402
 from pages import Page, Pages, read  # noqa: E402
 from search import ALIASES, page_entries, symbol_entries, text_in  # noqa: E402
 from side_by_side import CONTEXT, SideBySide, mark, pair, parse  # noqa: E402
@@ -217,7 +217,8 @@ class NavigationTest(unittest.TestCase):
     def setUp(self):
         self.pages = Pages()
         for page in self.pages:
-            page.title = page.path
+            heading = page.path.endswith(".md") and re.search("^# (.+)", read(page.path), re.M)
+            page.title = heading[1] if heading else page.path
         lesson, other = (self.pages[f"stages/{folder}/README.md"] for folder in ("00_naive", "04_split_q"))
         lesson.title, other.title = "00 naive: three kernels", "04 split-Q: a warp owns its rows"
         path = "stages/00s_the_algorithm.md"
@@ -241,6 +242,12 @@ class NavigationTest(unittest.TestCase):
         links = re.findall(r'href="([^"]*)"', menu(self.groups, "index.html"))
         self.assertEqual(links[0], "index.html")
         self.assertEqual(sorted(links), sorted({*(page.file for page in self.pages), "files.html"}))
+
+    def test_names_in_a_group_differ(self):
+        for group in (item for _, items in self.groups for item in items if isinstance(item, Group)):
+            titles = [link.title for link in group.links]
+            self.assertEqual(sorted(titles), sorted(set(titles)))
+        self.assertIn("Lab 04 split-Q", menu(self.groups, "index.html"))
 
     def test_a_page_of_doxygen_belongs_to_the_reference(self):
         opened = re.findall(r"<details open>(.*?)</details>", menu(self.groups, "hopper_8cuh.html"), re.S)
