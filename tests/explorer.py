@@ -426,7 +426,8 @@ def test_pages(browser, site, size):
         wrong = browser.script("return [...document.querySelectorAll('.katex-error')].map(formula => formula.title)")
         check(not wrong, f"{page.name} has formulas that are not typeset: {wrong}")
         small = browser.script("""return [...document.querySelectorAll("p > img[width]")]
-            .filter(picture => picture.clientWidth < 0.75 * picture.naturalWidth).map(picture => picture.getAttribute("src"))""")
+            .filter(({clientWidth, naturalWidth}) => clientWidth > 0 && clientWidth < 0.6 * naturalWidth)
+            .map(picture => picture.getAttribute("src"))""")
         check(not small, f"{page.name} has pictures too small to read: {small}")
         if page.name == "index.html":
             cards = browser.find(".front tbody tr")
