@@ -85,15 +85,13 @@ TEST_CASE("regimes are those of the design", "[timing]") {
         for (const auto& [shape, causal, input, features] : regime.problems) {
             INFO(regime.name);
             CHECK(shape.d == (name.ends_with("narrow") ? 64 : name.ends_with("wide") ? 256 : 128));
-            const bool in_cache =
-                name == "ragged" || name == "paged" || name == "prefix" || name == "cache-window";
-            if (name != "cache-window") CHECK((features.window != Window()) == name.ends_with("window"));
+            const std::set<std::string> caches{"ragged", "paged", "prefix", "cache-window"};
+            CHECK(features.has_cache() == caches.contains(name));
+            CHECK((caches.contains(name) || (features.window != Window()) == name.ends_with("window")));
             CHECK(features.columns.empty() == !name.ends_with("column-bounds"));
             CHECK(features.documents.empty() != name.ends_with("packed"));
             CHECK(features.tiles.empty() != name.ends_with("tiles"));
             CHECK((features.dropout == Dropout()) != name.ends_with("dropout"));
-            CHECK(features.lengths.empty() == !in_cache);
-            CHECK((features.page_size == 0 || (in_cache && name != "ragged")));
             CHECK((features.prefix == 0 || name == "prefix"));
             if (features == Features() || features.has_cache())
                 CHECK(causal == (name == "causal" || shape.Nq == 512 || shape.Nq == 8192));
