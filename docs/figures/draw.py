@@ -2206,25 +2206,24 @@ def kernels_of_a_call(f):
            "these 8, or the caller's. Its scales are three numbers for each query tile.")
 
 
-@figure("29-blocks", "A panel of V as a square of blocks that change places in pairs")
-def blocks_change_places(f):
-    size, left, top, shown = 30, 74, 34, (1, 6)
-    f.text(left + 4 * size, 14, "column / 16", anchor="middle", size=SMALL)
-    f.text(0, top + 4 * size, "key / 16", size=SMALL)
-    for n in range(8):
-        f.text(left + size * n + size / 2, top - 4, str(n), anchor="middle", size=SMALL)
-        f.text(left - 10, top + size * n + 20, str(n), anchor="middle", size=SMALL)
-    for i in range(8):
-        for j in range(8):
-            x = i ^ j
-            color = "pink" if sorted((i, j)) == sorted(shown) else WARPS[x % 3]
-            f.cell(left + size * j, top + size * i, size, size, str(x), color, 0.75 if color == "pink" else 0.1 + 0.06 * x, size=SMALL,
-                   line="grid")
-    a, b = ((left + size * (j + 0.5), top + size * (i + 0.5)) for i, j in (shown, shown[::-1]))
-    f.line(a, b, color="text")
-    f.note(top + 8 * size + 24, "A block's number is the exclusive or of its row and its column. Blocks with one number "
-           "are four pairs, and blocks with 0 are on the diagonal. Blocks (1, 6) and (6, 1) are read by one ldmatrix and "
-           "written by one stmatrix, each where the other was.")
+@figure("28-panels", "Copies of V and their transposes at d = 256, with one slot of a tile and with two slots of a panel")
+def panels_overlap(f):
+    unit, left = 29, 58
+    rows = (("one slot of a tile: 77", ((0, 2, "tile 0"), (6, 2, "tile 1")), ((2, 4, "tile 0"), (8, 4, "tile 1"))),
+            ("two slots of a panel: 28", ((0, 1, "0a"), (1, 1, "0b"), (3, 1, "1a"), (5, 1, "1b")),
+             ((1, 2, "0a"), (3, 2, "0b"), (5, 2, "1a"), (7, 2, "1b"))))
+    for row, (name, *lanes) in enumerate(rows):
+        top = 24 + 108 * row
+        f.text(0, top - 10, name, bold=True)
+        for lane, (words, color, parts) in enumerate(zip(("copies", "warps"), ("shared", "own"), lanes)):
+            y = top + 34 * lane
+            f.text(0, y + 19, words, size=SMALL)
+            f.box(left, y, unit * 12, 28, None, line="grid")
+            for begin, length, words in parts:
+                f.cell(left + unit * begin, y, unit * length, 28, words, color, 0.35, size=SMALL)
+    f.note(226, "Time runs to the right. Above, the rows of tile 1 are not copied until those of tile 0 have been transposed. "
+           "Below, a tile is two panels of 128 columns, a and b. A slot is free as soon as its own panel has been transposed, and "
+           "the next panel arrives meanwhile. The lengths are not to scale.")
 
 
 @figure("19-registers", "Registers of a thread at d = 256 while P V is computed, and while S is")
