@@ -339,11 +339,12 @@ def test_no_rows(browser, page, data):
 
 def test_search(browser, site):
     """What a student types leads to the lesson of it."""
-    browser.driver.get((site / "docs_glossary.html").as_uri())
-    cut = browser.script("""
-        return [...document.querySelectorAll("#menu a")].filter(link => link.scrollWidth > link.clientWidth)
-            .map(link => link.innerText)""")
+    browser.driver.get(sorted(site.glob("docs_course_quiz_*.html"))[-1].as_uri())
+    cut, end = browser.script("""const links = [...document.querySelectorAll("#menu a")];
+        return [links.filter(link => link.scrollWidth > link.clientWidth).map(link => link.innerText),
+                links.find(link => link.ariaCurrent).getBoundingClientRect().bottom]""")
     check(not cut, f"the menu cuts {cut}")
+    check(0 < end < wide[1], f"the menu's link to the page ends at {end}")
     xor_swizzle, = (folder.name for folder in (Path(__file__).parent.parent / "stages").glob("*_xor_swizzle"))
     for query, first in (("split-Q", ["stages_04_split_q"]), ("splitq", ["stages_04_split_q"]),
                          ("bank conflict", [f"stages_{xor_swizzle}"]),
@@ -403,23 +404,24 @@ def test_one_mma(browser, site):
 
 
 def test_pages(browser, site, size):
-    """Nothing of a page of any kind sticks out of the window, the first page's parts are cards, and so is the ladder."""
+    """Nothing of any kind of page sticks out or is too small to read, and the first page's parts and the ladder are cards."""
     kinds = "index about stages stages_*s_* stages_04_* notebooks_* files *_8h".split()
     for page in [sorted(site.glob(f"{kind}.html"))[0] for kind in kinds] + sorted(site.glob("docs_*.html")):
         browser.driver.get(page.as_uri())
-        wide, below = browser.script("""const page = document.documentElement;
-                                        const footer = document.querySelector("address.footer");
+        wide, below = browser.script("""const page = document.documentElement, footer = document.querySelector("address.footer");
                                         const end = footer ? footer.getBoundingClientRect().bottom + 60 : page.scrollHeight;
                                         return [page.scrollWidth, page.scrollHeight - Math.max(end, page.clientHeight)]""")
         check(wide <= size[0], f"{page.name} is {wide} wide in a window of {size[0]}")
         check(below <= 0, f"{page.name} ends {below} pixels above an empty rest")
-        wrong = browser.script("return [...document.querySelectorAll('.katex-error')].map(formula => formula.title)")
+        wrong, small = browser.script("""const all = selector => [...document.querySelectorAll(selector)];
+            return [all(".katex-error").map(formula => formula.title), all("p > img[width]").filter(picture =>
+                picture.clientWidth && picture.clientWidth < 0.6 * picture.naturalWidth).map(picture => picture.src)]""")
         check(not wrong, f"{page.name} has formulas that are not typeset: {wrong}")
+        check(not small, f"{page.name} has pictures that are too small to read: {small}")
         if page.name == "index.html":
-            cards = browser.find(".front tbody tr")
-            check(len(cards) == len(list(site.glob("stages_??s_*.html"))), f"{page.name} has {len(cards)} cards")
-            check(browser.script("return getComputedStyle(document.getElementById('menu')).display") == "none",
-                  "the menu is open on a phone")
+            cards, parts = len(browser.find(".front tbody tr")), len(list(site.glob("stages_??s_*.html")))
+            check(cards == parts, f"{page.name} has {cards} cards for {parts} parts")
+            check(not browser.find("#menu")[0].is_displayed(), "the menu is open on a phone")
             browser.find("label[for=menu-open]")[0].click()
             check(browser.find("#menu a")[0].is_displayed(), "the button does not open the menu")
         if page.name == "about.html":
@@ -427,8 +429,8 @@ def test_pages(browser, site, size):
             drawn = [text for text in browser.texts("pre") if re.search(r"^\d\d \w.*\n +\|", text)]
             check(not drawn, f"{page.name} draws the ladder in letters: {drawn}")
     search(browser, "mma")
-    box = browser.script("return document.getElementById('site-results').getBoundingClientRect().toJSON()")
-    check(box["left"] >= 0 and box["right"] <= size[0], f"what is found goes from {box['left']} to {box['right']}")
+    box = browser.find("#site-results")[0].rect
+    check(box["x"] >= 0 and box["x"] + box["width"] <= size[0], f"what is found is at {box}")
 
 
 def test_fits(browser, page, data):
@@ -449,17 +451,15 @@ def test_fits(browser, page, data):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("lab", type=Path)
-    parser.add_argument("--site", type=Path)
-    parser.add_argument("--screenshots", type=Path)
+    for name in ("lab", "--site", "--screenshots"):
+        parser.add_argument(name, type=Path)
     arguments = parser.parse_args()
     for program in ("chromium", "chromedriver"):
         if shutil.which(program) is None:
             print(f"explorer.py: there is no {program}; try:  sudo apt-get install chromium chromium-driver")
             sys.exit(3)
     with tempfile.TemporaryDirectory(prefix="ladder-") as temporary:
-        folder = Path(temporary)
-        lab = arguments.lab.resolve()
+        folder, lab = Path(temporary), arguments.lab.resolve()
         causal = make(lab, folder, "causal", "4", "5", "--shape", "1,2,2,256,256,64", "--causal", "--sms", "2")
         split = make(lab, folder, "split", "3", "4", "--shape", "1,1,1,128,256,64")
         hopper = make(lab, folder, "hopper", "26", "36", "--shape", "1,2,2,384,256,64", "--sms", "2")

@@ -18,10 +18,10 @@ sys.path.insert(0, str(ROOT / "docs/site"))
 sys.dont_write_bytecode = True
 
 from check_links import check_links  # noqa: E402
-from kernels import definitions, enclosing, explain  # noqa: E402
+from kernels import comment_html, definitions, enclosing, explain  # noqa: E402
 from ladder import Ladder, kernel_text  # noqa: E402
 from markup import Markdown, slug, tokens_by_line  # noqa: E402
-from navigation import groups_of, menu  # noqa: E402
+from navigation import Group, groups_of, menu  # noqa: E402
 from pages import Page, Pages, read  # noqa: E402
 from search import ALIASES, page_entries, symbol_entries, text_in  # noqa: E402
 from side_by_side import CONTEXT, SideBySide, mark, pair, parse  # noqa: E402
@@ -100,6 +100,16 @@ __global__ void __launch_bounds__(threads, 2) kernel(int n) {
         self.assertEqual(enclosing(found, 4).name, "add")
         self.assertEqual(enclosing(found, 8).name, "Sum")
 
+    def test_an_outline_is_a_list(self):
+        code = ("/// One thread copies, others multiply.\n/// - Producer: waits for `empty`.\n"
+                "/// - Consumers: for each i < Tc\n///   S = Q K^T.\n/// A slot's life: both.\n"
+                "__device__ void f(int n) {\n}\n")
+        (outlined,) = definitions(code)
+        self.assertEqual(comment_html(outlined.name, outlined.doc),
+                         "<p><code>f</code>: One thread copies, others multiply.</p><ul><li>Producer: waits for "
+                         "<code>empty</code>.</li><li>Consumers: for each i &lt; Tc S = Q K^T.</li></ul>"
+                         "<p>A slot's life: both.</p>")
+
     def test_a_paragraph_goes_where_it_is_quoted_else_where_its_words_are(self):
         text = "The sum is wider:\n\n```diff\n-    int a;  // of two\n+    long wide_sum;\n```\n\nAnd `add` is gone.\n"
         tokens = Markdown(lambda target: target).parse(text)
@@ -158,6 +168,20 @@ class LinksTest(unittest.TestCase):
 
 
 class LadderTest(unittest.TestCase):
+    def test_a_parent_may_be_read_after_its_child(self):
+        pages = Pages()
+        child, parent = sorted(path.split("/")[1] for path in pages.by_path
+                               if re.match(r"stages/0\d_.*/README.md", path))[:2]
+        rows = [{"stage": child, "parent": parent, "change": "", "shows_in": ""},
+                {"stage": parent, "parent": None, "change": "", "shows_in": ""}]
+        properties = [{"stage": row["stage"], "part": 0, "experiment": False} for row in rows]
+        ladder = Ladder.__new__(Ladder)
+        ladder.pages, ladder.commands = pages, ["diff", "time"]
+        ladder.ask_lab = lambda *_: {"stages": rows, "properties": properties}
+        stages = ladder.load_stages()
+        self.assertEqual((stages[child].parent, stages[parent].children), (stages[parent], [stages[child]]))
+        self.assertEqual((stages[child].commands, stages[parent].commands), (["diff", "time"], ["time"]))
+
     def prepared(self, text):
         """The text as the site shows it, of a ladder of two stages."""
         stages = [SimpleNamespace(folder=f"{number}_{name}", number=number, title=f"{number} {name}", change=f"{name}!",
@@ -193,7 +217,8 @@ class NavigationTest(unittest.TestCase):
     def setUp(self):
         self.pages = Pages()
         for page in self.pages:
-            page.title = page.path
+            heading = page.path.endswith(".md") and re.search("^# (.+)", read(page.path), re.M)
+            page.title = heading[1] if heading else page.path
         lesson, other = (self.pages[f"stages/{folder}/README.md"] for folder in ("00_naive", "04_split_q"))
         lesson.title, other.title = "00 naive: three kernels", "04 split-Q: a warp owns its rows"
         path = "stages/00s_the_algorithm.md"
@@ -217,6 +242,12 @@ class NavigationTest(unittest.TestCase):
         links = re.findall(r'href="([^"]*)"', menu(self.groups, "index.html"))
         self.assertEqual(links[0], "index.html")
         self.assertEqual(sorted(links), sorted({*(page.file for page in self.pages), "files.html"}))
+
+    def test_names_in_a_group_differ(self):
+        for group in (item for _, items in self.groups for item in items if isinstance(item, Group)):
+            titles = [link.title for link in group.links]
+            self.assertEqual(sorted(titles), sorted(set(titles)))
+        self.assertIn("Lab 04 split-Q", menu(self.groups, "index.html"))
 
     def test_a_page_of_doxygen_belongs_to_the_reference(self):
         opened = re.findall(r"<details open>(.*?)</details>", menu(self.groups, "hopper_8cuh.html"), re.S)
@@ -300,6 +331,16 @@ class MarkdownTest(unittest.TestCase):
         self.assertIn('href="to/stages/04_split_q"', page)
         self.assertIn("<code>04_<wbr>split_<wbr>q</code>", page)
         self.assertEqual(text_in(page), "04_split_q a 04_split_q")
+
+    def test_no_line_ends_before_a_unit_or_inside_a_library_s_name_in_tables(self):
+        page = self.render("721 TFLOP/s\n\n| a | b |\n|---|---|\n| 721 TFLOP/s | 1.04x (FlashAttention-3) |\n")
+        self.assertIn("<p>721 TFLOP/s</p>", page)
+        self.assertEqual(re.findall('<span class="whole">(.*?)</span>', page), ["721 TFLOP/s", "FlashAttention-3"])
+        self.assertEqual(text_in(page), "721 TFLOP/s a b 721 TFLOP/s 1.04x (FlashAttention-3)")
+
+    def test_no_line_ends_inside_an_option(self):
+        self.assertIn('<code class="whole">--sms N</code> and <code>a &lt; b - 1</code>',
+                      self.render("`--sms N` and `a < b - 1`"))
 
     def test_formulas_are_left_to_katex(self):
         self.assertIn(r"\(m_i &lt; 1\)", self.render("$m_i < 1$"))

@@ -85,13 +85,13 @@ TEST_CASE("regimes are those of the design", "[timing]") {
         for (const auto& [shape, causal, input, features] : regime.problems) {
             INFO(regime.name);
             CHECK(shape.d == (name.ends_with("narrow") ? 64 : name.ends_with("wide") ? 256 : 128));
-            CHECK((features.window != Window()) == name.ends_with("window"));
+            const std::set<std::string> caches{"ragged", "paged", "prefix", "cache-window"};
+            CHECK(features.has_cache() == caches.contains(name));
+            CHECK((caches.contains(name) || (features.window != Window()) == name.ends_with("window")));
             CHECK(features.columns.empty() == !name.ends_with("column-bounds"));
             CHECK(features.documents.empty() != name.ends_with("packed"));
             CHECK(features.tiles.empty() != name.ends_with("tiles"));
             CHECK((features.dropout == Dropout()) != name.ends_with("dropout"));
-            CHECK(features.lengths.empty() == (name != "ragged" && name != "paged" && name != "prefix"));
-            CHECK((features.page_size == 0 || name == "paged" || name == "prefix"));
             CHECK((features.prefix == 0 || name == "prefix"));
             if (features == Features() || features.has_cache())
                 CHECK(causal == (name == "causal" || shape.Nq == 512 || shape.Nq == 8192));
@@ -104,9 +104,9 @@ TEST_CASE("regimes are those of the design", "[timing]") {
     CHECK(names ==
           "train long causal decode batch narrow wide backward backward-narrow backward-wide window "
           "backward-window column-bounds backward-column-bounds packed backward-packed ragged paged tiles "
-          "backward-tiles dropout backward-dropout prefix ");
+          "backward-tiles dropout backward-dropout prefix cache-window ");
     CHECK(timing_options(DType::bf16, "decode").cases.size() == 6);
-    CHECK(timing_options(DType::bf16).cases.size() == 55);
+    CHECK(timing_options(DType::bf16).cases.size() == 57);
     CHECK(timing_options(DType::bf16, "backward").cases[1].problem.pass == Pass::backward);
     const Case causal = timing_options(DType::fp16, "causal").cases.front().problem;
     CHECK((causal.causal && causal.dtype == DType::fp16));

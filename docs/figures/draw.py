@@ -1960,26 +1960,26 @@ def two_roles(f):
            "is copied to again when 256 threads have arrived at empty: warpgroup 0 after its dQ, warpgroup 1 after its own.")
 
 
-@figure("58-order", "When each key tile adds to each query tile under a causal mask, in two orders of the sums")
+@figure("58-order", "When each key tile adds to each query tile under a causal mask, in the order of each head dimension")
 def orders_of_dQ(f):
-    left, unit, height, keys, rows = 74, 30, 20, 4, 8
-    def panel(y, title, starts, step):
-        """A row for each key tile j, which adds to query tiles from 2 j on, up or down, from a start on."""
+    left, unit, height, keys = 74, 30, 20, 4
+    def panel(y, title, starts, step, per_key, marked):
+        """A row for each key tile j, which adds to query tiles from per_key j on, up or down, from a start on."""
         f.text(0, y, title, bold=True)
+        width = 2 * unit / per_key
         for n, (j, start) in enumerate(starts):
             top = y + 10 + height * n
             f.text(0, top + 14, f"key tile {j}", size=SMALL)
             if start:
                 f.cell(left, top, unit * start, height, "hop" if start == 1 else f"{start} hops", None, color="faint", size=SMALL, dashed=True)
-            for at, i in enumerate(range(2 * j, rows)[::step]):
-                marked = i == 6
-                f.cell(left + unit * (start + at), top, unit, height, str(i), "pink" if marked else "shared",
-                       0.6 if marked else 0.25, size=SMALL, bold=marked)
-    panel(14, "query tiles upwards, last key tile first", [(j, 0) for j in range(keys - 1, -1, -1)], 1)
-    panel(124, "query tiles downwards, first key tile first", [(j, j) for j in range(keys)], -1)
-    f.note(234, "Time goes to the right, a unit for each query tile; the numbers are query tiles. A key tile is two query tiles "
-           "long, so query tiles from 2 j on see key tile j. Query tile 6 is marked: the key tiles reach it in the order of the "
-           "sum in both. Above, no block waits, and the longest begins last; below, it begins first, and others wait for hops.")
+            for at, i in enumerate(range(per_key * j, per_key * keys)[::step]):
+                f.cell(left + unit * start + width * at, top, width, height, str(i), "pink" if i == marked else "shared",
+                       0.6 if i == marked else 0.25, size=SMALL, bold=i == marked)
+    panel(14, "d = 64: upward, last key tile first", [(j, 0) for j in range(keys - 1, -1, -1)], 1, 1, 3)
+    panel(124, "d = 128: downward, first key tile first", [(j, j) for j in range(keys)], -1, 2, 6)
+    f.note(234, "512 queries and keys. Time goes to the right; the numbers are query tiles, of 128 rows at d = 64 and of 64 at d = 128. "
+           "One query tile is marked in each: the key tiles reach it in the order of the sum. Above, no block waits, and the "
+           "longest begins last; below, the longest begins first, and each other block waits for hops.")
 
 
 @figure("59-turns", "How a block of 59 takes its turn at a query tile")
@@ -2206,25 +2206,24 @@ def kernels_of_a_call(f):
            "these 8, or the caller's. Its scales are three numbers for each query tile.")
 
 
-@figure("29-blocks", "A panel of V as a square of blocks that change places in pairs")
-def blocks_change_places(f):
-    size, left, top, shown = 30, 74, 34, (1, 6)
-    f.text(left + 4 * size, 14, "column / 16", anchor="middle", size=SMALL)
-    f.text(0, top + 4 * size, "key / 16", size=SMALL)
-    for n in range(8):
-        f.text(left + size * n + size / 2, top - 4, str(n), anchor="middle", size=SMALL)
-        f.text(left - 10, top + size * n + 20, str(n), anchor="middle", size=SMALL)
-    for i in range(8):
-        for j in range(8):
-            x = i ^ j
-            color = "pink" if sorted((i, j)) == sorted(shown) else WARPS[x % 3]
-            f.cell(left + size * j, top + size * i, size, size, str(x), color, 0.75 if color == "pink" else 0.1 + 0.06 * x, size=SMALL,
-                   line="grid")
-    a, b = ((left + size * (j + 0.5), top + size * (i + 0.5)) for i, j in (shown, shown[::-1]))
-    f.line(a, b, color="text")
-    f.note(top + 8 * size + 24, "A block's number is the exclusive or of its row and its column. Blocks with one number "
-           "are four pairs, and blocks with 0 are on the diagonal. Blocks (1, 6) and (6, 1) are read by one ldmatrix and "
-           "written by one stmatrix, each where the other was.")
+@figure("28-panels", "Copies of V and their transposes at d = 256, with one slot of a tile and with two slots of a panel")
+def panels_overlap(f):
+    unit, left = 29, 58
+    rows = (("one slot of a tile: 77", ((0, 2, "tile 0"), (6, 2, "tile 1")), ((2, 4, "tile 0"), (8, 4, "tile 1"))),
+            ("two slots of a panel: 28", ((0, 1, "0a"), (1, 1, "0b"), (3, 1, "1a"), (5, 1, "1b")),
+             ((1, 2, "0a"), (3, 2, "0b"), (5, 2, "1a"), (7, 2, "1b"))))
+    for row, (name, *lanes) in enumerate(rows):
+        top = 24 + 108 * row
+        f.text(0, top - 10, name, bold=True)
+        for lane, (words, color, parts) in enumerate(zip(("copies", "warps"), ("shared", "own"), lanes)):
+            y = top + 34 * lane
+            f.text(0, y + 19, words, size=SMALL)
+            f.box(left, y, unit * 12, 28, None, line="grid")
+            for begin, length, words in parts:
+                f.cell(left + unit * begin, y, unit * length, 28, words, color, 0.35, size=SMALL)
+    f.note(226, "Time runs to the right. Above, the rows of tile 1 are not copied until those of tile 0 have been transposed. "
+           "Below, a tile is two panels of 128 columns, a and b. A slot is free as soon as its own panel has been transposed, and "
+           "the next panel arrives meanwhile. The lengths are not to scale.")
 
 
 @figure("19-registers", "Registers of a thread at d = 256 while P V is computed, and while S is")

@@ -38,6 +38,9 @@ HEAD = """<link rel="stylesheet" href="$relpath^katex/katex.min.css">
 <script>
 addEventListener("DOMContentLoaded", () => renderMathInElement(document.querySelector("div.contents"), {
   delimiters: [{left: "\\\\(", right: "\\\\)", display: false}, {left: "\\\\[", right: "\\\\]", display: true}]}));
+// Where the menu is longer than the window it shows the page that it is on.
+addEventListener("DOMContentLoaded", () =>
+  document.querySelector("#menu [aria-current]")?.scrollIntoView({block: "nearest"}));
 </script>
 <script defer src="$relpath^search.js"></script>
 """

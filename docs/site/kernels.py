@@ -1,5 +1,6 @@
 """What a kernel's source and its lesson say of a change."""
 
+import html
 import re
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ DEFINITION = re.compile(
 
 @dataclass(frozen=True)
 class Definition:
-    """A function or struct at the top level, from its comment on. Lines count from 0."""
+    """A function or struct at the top level, from its comment on, which keeps its lines. Lines count from 0."""
     name: str
     doc: str
     first: int
@@ -21,7 +22,7 @@ def definitions(code):
     found = []
     for match in DEFINITION.finditer(code):
         name = match["struct"] or match["function"] or match["declaration"]
-        doc = " ".join(line.removeprefix("///").strip() for line in match["doc"].splitlines())
+        doc = "\n".join(line.removeprefix("///").removeprefix(" ").rstrip() for line in match["doc"].splitlines())
         found.append(Definition(name, doc, code.count("\n", 0, match.start())))
     return found
 
@@ -29,6 +30,22 @@ def definitions(code):
 def enclosing(found, line):
     """The definition that a line belongs to, or None above the first."""
     return next((d for d in reversed(found) if d.first <= line), None)
+
+
+def comment_html(name, doc):
+    """A definition's comment: paragraphs and lists, whose items go on in lines that are indented, and code."""
+    blocks = [("p", f"`{name}`:")]
+    for line in doc.split("\n"):
+        kind, words = blocks[-1]
+        if line.startswith("- "):
+            blocks.append(("li", line[2:]))
+        elif kind == "p" or line.startswith(" "):
+            blocks[-1] = kind, f"{words} {line.strip()}"
+        else:
+            blocks.append(("p", line))
+    shown = "".join(f"<{kind}>{html.escape(words, quote=False)}</{kind}>" for kind, words in blocks)
+    shown = re.sub("`([^`]+)`", r"<code>\1</code>", shown)
+    return re.sub(r"(?:<li>.*?</li>)+", r"<ul>\g<0></ul>", shown)
 
 
 def code_of(line):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from markdown_it.token import Token
 
-from kernels import definitions, enclosing, explain
+from kernels import comment_html, definitions, enclosing, explain
 from markup import span, tokens_by_line
 from pages import ROOT, Failure, read
 from side_by_side import SideBySide
@@ -56,8 +56,8 @@ class Ladder:
         self.part_of = {folder: f"{row['part']:02}" for folder, row in properties.items()}
         for row in listed["stages"]:
             folder = row["stage"]
-            stage = SimpleNamespace(folder=folder, number=folder[:2], parent=stages.get(row["parent"]), children=[],
-                                    change=row["change"], shows_in=row["shows_in"], path=f"stages/{folder}/README.md")
+            stage = SimpleNamespace(folder=folder, number=folder[:2], parent=None, children=[], change=row["change"],
+                                    shows_in=row["shows_in"], path=f"stages/{folder}/README.md")
             if stage.path not in self.pages.by_path:
                 raise Failure(f"{folder} has no lesson: there is no {stage.path}")
             stage.page = self.pages[stage.path]
@@ -68,10 +68,12 @@ class Ladder:
             measured = re.search("<!-- generated: measured -->.*?Recorded on ([^,\n]*)(.*?)<!-- end -->", lesson, re.S)
             stage.gpu, table = measured.groups() if measured else ("", "")
             stage.speedups = [float(value) for value in re.findall(r"\*\*([\d.]+)x\*\*", table)]
-            stage.commands = [c for c in self.commands if stage.parent or c != "diff"]
-            if stage.parent and not properties[folder]["experiment"]:
-                stage.parent.children.append(stage)
+            stage.commands = [c for c in self.commands if row["parent"] or c != "diff"]
             stages[folder] = stage
+        for row in listed["stages"]:  # a parent may be read after its child, in a later part
+            stage, stage.parent = stages[row["stage"]], stages.get(row["parent"])
+            if stage.parent and not properties[stage.folder]["experiment"]:
+                stage.parent.children.append(stage)
         return stages
 
     def find_parts(self):
@@ -257,7 +259,8 @@ class Ladder:
         if stage.parent:
             facts["parent"] = self.link(stage.parent)
         if stage.children:
-            facts["children" if len(stage.children) > 1 else "child"] = ", ".join(map(self.link, stage.children))
+            links = ", ".join(map(self.link, stage.children))
+            facts["children" if len(stage.children) > 1 else "child"] = f"<span>{links}</span>"
         if changed is not None:
             facts["diff"] = f'<a href="#{stage.page.anchor("the-diff")}">{changed} lines</a> added or changed'
         facts["shows in"] = self.badge(stage) or stage.shows_in
@@ -279,7 +282,7 @@ class Ladder:
             inside = list(filter(None, dict.fromkeys(enclosing(found, line) for line in new)))
             # A comment that is new itself stands in the diff.
             strange = [d for d in inside if d.doc and d not in described and d.first not in new]
-            head = "".join(f"<p><code>{d.name}</code>: {html.escape(d.doc)}</p>" for d in strange)
+            head = "".join(comment_html(d.name, d.doc) for d in strange)
             known = [d for d in inside if d not in strange]
             if known and (first or known != [last]):
                 head = f"<p>In {', '.join(f'<code>{d.name}</code>' for d in known)}</p>" + head
@@ -307,5 +310,5 @@ class Ladder:
 
     def instruction(self, match):
         page, definition = self.instructions[match[1]]
-        return (f'<a href="{page}#l{definition.first + 1:05}" title="{html.escape(definition.doc)}">'
+        return (f'<a href="{page}#l{definition.first + 1:05}" title="{html.escape(" ".join(definition.doc.split()))}">'
                 f'{match[1]}</a>')

@@ -19,11 +19,14 @@ CUDA = re.compile(r"__(global|device|host|forceinline|shared|launch_bounds|synct
 
 TABLE, TEXT = re.compile(r'<div class="table.*?</table></div>', re.S), re.compile(r">[^<]+<")
 STAGE = re.compile(r"\b\d\d_[a-z0-9_]+")
+WHOLE = re.compile(r"[\d.,]+ (?:[TG]FLOP/s|[GT]B/s|[KMG]i?B|ms|us)\b|\bFlashAttention-\d(?:-FP8)?")
 
 
-def breakable(name):
-    """A stage's name that a line may end in after an underscore, so that it never ends inside a word."""
-    return name[0].replace("_", "_<wbr>")
+def in_lines(text):
+    """Text of a cell as its lines may break: after an underscore of a stage's name, so never inside a word, and never
+    between a rate and its unit or inside a library's name."""
+    text = WHOLE.sub(r'<span class="whole">\g<0></span>', text)
+    return STAGE.sub(lambda name: name[0].replace("_", "_<wbr>"), text)
 
 
 def kind_of(token, text):
@@ -90,7 +93,7 @@ class Markdown:
         self.parser.use(dollarmath_plugin, allow_space=False, allow_digits=True)
         rules = {"site_html": lambda tokens, i, *_: tokens[i].content,  # of the site's own making
                  "fence": self.fence, "code_block": self.fence, "html_block": self.raw, "html_inline": self.raw,
-                 "table_open": self.table,
+                 "code_inline": self.code, "table_open": self.table,
                  "table_close": lambda *_: "</table></div>\n",
                  "math_inline": lambda tokens, i, *_: rf"\({html.escape(tokens[i].content)}\)",
                  "math_block": self.math_block}
@@ -98,6 +101,13 @@ class Markdown:
 
     def fence(self, tokens, i, *_):
         return highlight(tokens[i].content, tokens[i].info.strip())
+
+    @staticmethod
+    def code(tokens, i, *_):
+        """An option's hyphens end no line."""
+        text = tokens[i].content
+        whole = ' class="whole"' if text.startswith("-") and len(text) <= 30 else ""
+        return f"<code{whole}>{html.escape(text)}</code>"
 
     @staticmethod
     def math_block(tokens, i, *_):
@@ -136,4 +146,4 @@ class Markdown:
 
     def render(self, tokens):
         page = self.parser.renderer.render(tokens, self.parser.options, {})
-        return TABLE.sub(lambda table: TEXT.sub(lambda text: STAGE.sub(breakable, text[0]), table[0]), page)
+        return TABLE.sub(lambda table: TEXT.sub(lambda text: in_lines(text[0]), table[0]), page)

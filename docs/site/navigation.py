@@ -52,11 +52,12 @@ def groups_of(pages, ladder, site):
     labs = [page for page in pages if re.match(r"docs/course/labs/\d", page.path)]
     quiz = [page for page in pages if page.path.startswith("docs/course/quiz/")]
     course = [*(pages[path] for path in COURSE), *labs, *quiz]
+    course_links = [link_to(page, page.title.replace(":", "") if page in labs else None) for page in course]
     known = {*DOCUMENTATION, *ladder.by_path, *ladder.parts, "notebooks/README.md",
              *(page.path for page in (*notebooks, *course))}
     documentation = [link_to(pages[path]) for path in DOCUMENTATION if path not in AT_THE_TOP]
     others = [link_to(page) for page in pages if page.path not in known]
-    reading = [Group("Documentation", documentation), Group("Course", [*map(link_to, course)]),
+    reading = [Group("Documentation", documentation), Group("Course", course_links),
                Group("Notebooks", [*map(link_to, (pages["notebooks/README.md"], *notebooks))]),
                Group("Reference", [Link(file, title) for file, title in REFERENCE.items() if (site / file).is_file()]),
                Group("More", others)]

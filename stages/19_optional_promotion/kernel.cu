@@ -386,7 +386,7 @@ std::size_t workspace_bytes(const Shape&, int) {
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 19, .name = "optional_promotion", .parent = 28, .part = 70, .place = 78,
+LADDER_STAGE(forward, Dims, .number = 19, .name = "optional_promotion", .parent = 28, .part = 70, .place = 79,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
                                      {128, 128, 2}),
              .change = "sums of P V are promoted if the caller asks for it", .shows_in = "long",

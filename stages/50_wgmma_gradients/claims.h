@@ -37,14 +37,19 @@ struct KeyTileOrder {
         : Tc((of.p.Nk() + of.Bc - 1) / of.Bc), heads(of.p.B() * Count(of.p.shape.Hkv)) {
         const Count group = of.p.H() / Count(of.p.shape.Hkv), Tr = of.query_tiles();
         const Count sms = Count(of.p.sm_count), L2 = sms << 19, bytes = 8 * of.p.Nq() * of.p.d() * group;
-        if (causal) section = std::clamp<Count>(std::min(sms / Tc, L2 / bytes), 1, heads);
-        if (in_turns) section = std::clamp<Count>(sms / std::min<Count>(Tc, 8), 1, heads);
+        // At d = 128 58 takes query tiles from the last one down, and key tiles from the first one on. At
+        // d = 64 it takes both in the opposite order.
+        const bool downward = in_turns && of.p.d() > 64, upward = in_turns && !downward;
+        if (causal || upward) section = std::clamp<Count>(std::min(sms / Tc, L2 / bytes), 1, heads);
+        if (downward) section = std::clamp<Count>(sms / std::min<Count>(Tc, 8), 1, heads);
         // Query tiles before a part, of n, of a key tile, over the heads of the group. In 58 all key tiles'
         // parts begin with the same ones.
         const auto before = [&](Count j, Count part, Count n) {
             const std::int64_t row = static_cast<std::int64_t>(j * of.Bc) + of.p.shape.Nq - of.p.shape.Nk;
             const Count first = causal && row > 0 ? Count(row) / of.Br() : 0, seen = (Tr - first) * group;
-            return in_turns ? std::min(seen, Tr * group * part / n) : seen * part / n;
+            const Count common = Tr * group * part / n, hidden = first * group;
+            if (upward) return common - std::min(common, hidden);
+            return downward ? std::min(seen, common) : seen * part / n;
         };
         // Each block to the multiprocessor that is idle first; the sections' heads take a key tile in turn
         const auto ends_of = [&](Count n) {
@@ -52,7 +57,7 @@ struct KeyTileOrder {
             for (Count done = 0, now; done < heads; done += now) {
                 now = done == 0 && heads % section != 0 ? heads % section : section;
                 for (Count block = 0; block < Tc * now * n; ++block) {
-                    const Count j = block / (now * n), part = block % n;
+                    const Count nth = block / (now * n), j = upward ? Tc - 1 - nth : nth, part = block % n;
                     *std::min_element(ends.begin(), ends.end()) +=
                         before(j, part + 1, n) - before(j, part, n) + (n == 1 ? 4 : 7);
                 }

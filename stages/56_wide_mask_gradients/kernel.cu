@@ -42,7 +42,7 @@ LADDER_STAGE(backward, Dims, .number = 56, .name = "wide_mask_gradients", .paren
              .shows_in = "backward-scores", .pass = Pass::backward,
              .takes = {Feature::window, Feature::columns, Feature::documents, Feature::tiles,
                        Feature::softcap, Feature::alibi, Feature::sinks, Feature::dropout},
-             .diff_budget = 220,  // with another kernel of a key tile
+             .diff_budget = 225,  // with another kernel of a key tile
              .repeats_exactly = false, .workspace_bytes = workspace_bytes<Types<Tiles>>);
 
 }  // namespace

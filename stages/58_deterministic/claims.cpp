@@ -30,8 +30,9 @@ void claim(Claims& c) {
                   "named_stalls"});
 }
 
-// Key tiles that few blocks would compute, so that several blocks divide their query tiles.
-constexpr Shape few_blocks[] = {{1, 12, 1, 130, 200, 64}, {2, 8, 1, 200, 64, 128}};
+// Key tiles that few blocks would compute, so that several blocks divide their query tiles. All of these see
+// each key tile, with a mask, too, so that the parts are the parent's.
+constexpr Shape few_blocks[] = {{1, 12, 1, 130, 200, 64}, {2, 8, 1, 130, 200, 128}};
 
 LADDER_CLAIMS(.claim = claim, .cases = backward(cases_of({usual_shapes, few_blocks})), .resident_blocks = 1);
 

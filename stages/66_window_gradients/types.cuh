@@ -90,7 +90,7 @@ struct NoDropout {
 struct AnyOrder {
     static constexpr bool last_first = false;  // of the key tiles of a head
     static constexpr bool has_turns = false;
-    static constexpr int senders = 1;          // warps that take visits alternately to add their dQ
+    static constexpr int senders = 1;  // warps that take visits alternately to add their dQ
     struct Shared {};
 
     static std::size_t counter_bytes(const Shape&) { return 0; }

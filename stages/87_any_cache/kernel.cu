@@ -71,7 +71,7 @@ void forward(const Problem& p) {
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 87, .name = "any_cache", .parent = 83, .part = 80, .place = 83,
+LADDER_STAGE(forward, Dims, .number = 87, .name = "any_cache", .parent = 83, .part = 80, .place = 84,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 6}, {128, 128, 3},
                                      {128, 64, 2}),
              .change = "windows, softcap, ALiBi and sinks in a cache: tiles begin where the window does",

@@ -1,6 +1,6 @@
 // Stage 94: repeatable masks. The gradients of stages 79 and 56, with dQ added in a fixed order, as in stage
-// 58: from the last key tile that a query tile sees down to the first. A block finds its turn from the mask,
-// or in a list if key tiles have gaps.
+// 58 at d = 64: from the last key tile that a query tile sees down to the first. A block finds its turn from
+// the mask, or in a list if key tiles have gaps.
 
 #include "stages/hopper.cuh"
 

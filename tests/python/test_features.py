@@ -483,19 +483,18 @@ def test_jax_has_features_too(packed, requests):
     assert isinstance(dsinks, jax.Array) and dsinks.dtype == np.float32
     assert (np.asarray(dsinks) == flash_ladder.attention_backward(*arrays, **scores)[3]).all()
     seen = visible(70, 90, True, (9, -1))
-    tiles = flash_ladder.tile_lists(here(seen))
-    assert all(isinstance(x, jax.Array) for x in tiles[1:])
+    assert all(isinstance(x, jax.Array) for x in (tiles := flash_ladder.tile_lists(here(seen)))[1:])
     O = flash_ladder.attention(*map(here, packed), tiles=tiles)
     assert (np.asarray(O) == flash_ladder.attention(*packed, tiles=flash_ladder.tile_lists(seen))).all()
     q, k, v, lengths = requests
-    O = flash_ladder.decode(*map(here, (q, k, v)), seqused=here(lengths))
+    O = flash_ladder.decode(*map(here, requests[:3]), seqused=here(lengths))
     assert isinstance(O, jax.Array) and (np.asarray(O) == flash_ladder.decode(q, k, v, seqused=lengths)).all()
     five = flash_ladder.decode(q, k, v, seqused=[5] * len(q))
     for number in here(np.array(5, np.int32)), here(np.full(len(q), 5, np.int8)):
         assert (np.asarray(flash_ladder.decode(*map(here, (q, k, v)), seqused=number)) == five).all()
-    for number in {"cu_seqlens_q": here(np.array(5, np.int32))}, {"columns": here(np.array(5, np.int32))}:
-        with pytest.raises(ValueError, match=f"{next(iter(number))}: they are "):
-            flash_ladder.attention(*map(here, packed), **number)
+    for name in "cu_seqlens_q", "columns":
+        with pytest.raises(ValueError, match=f"{name}: they are "):
+            flash_ladder.attention(*map(here, packed), **{name: here(np.array(5, np.int32))})
     with pytest.raises(TypeError, match="seqused is float32; expected int32"):
         flash_ladder.decode(*map(here, (q, k, v)), seqused=here(lengths.astype(np.float32)))
     with pytest.raises(TypeError, match="Q is numpy.ndarray and seqused is .*: they must agree"):
