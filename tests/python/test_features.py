@@ -483,8 +483,8 @@ def test_jax_has_features_too(packed, requests):
     assert isinstance(dsinks, jax.Array) and dsinks.dtype == np.float32
     assert (np.asarray(dsinks) == flash_ladder.attention_backward(*arrays, **scores)[3]).all()
     seen = visible(70, 90, True, (9, -1))
-    assert all(isinstance(x, jax.Array) for x in (tiles := flash_ladder.tile_lists(here(seen)))[1:])
-    O = flash_ladder.attention(*map(here, packed), tiles=tiles)
+    assert all(isinstance(x, jax.Array) for x in flash_ladder.tile_lists(here(seen))[1:])
+    O = flash_ladder.attention(*map(here, packed), tiles=flash_ladder.tile_lists(here(seen)))
     assert (np.asarray(O) == flash_ladder.attention(*packed, tiles=flash_ladder.tile_lists(seen))).all()
     q, k, v, lengths = requests
     O = flash_ladder.decode(*map(here, requests[:3]), seqused=here(lengths))
