@@ -464,8 +464,7 @@ def test_integers_of_any_kind(packed, requests):
     new, *cache, _ = requests
     for x in cache:
         x[:, 5:] = np.nan
-    right = flash_ladder.decode(new, *cache, seqused=[5, 5, 5])
-    assert np.isfinite(right).all()
+    assert np.isfinite(right := flash_ladder.decode(new, *cache, seqused=[5, 5, 5])).all()
     for five in 5, np.int64(5), np.array(5), np.array(5, np.int32):
         assert (flash_ladder.decode(new, *cache, seqused=five) == right).all()
 
