@@ -511,8 +511,7 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(backward, Dims, .number = 58, .name = "deterministic", .parent = 55,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
              .change = "dQ is added in a fixed order: each run gives the same bits", .shows_in = "backward",
-             .pass = Pass::backward,
-             .most_lines = 520,  // adds dQ in turns, in two directions
+             .pass = Pass::backward, .most_lines = 520,  // adds dQ in turns, in two directions
              .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace
