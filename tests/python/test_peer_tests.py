@@ -18,6 +18,7 @@ class Tensor:
     def __init__(self, *shape): self.shape = shape
     def transpose(self, *_): return self
     def tolist(self): return [0, 1]
+    def __len__(self): return 1
     def dim(self): return 4
     def __getitem__(self, _): return self
     def __mul__(self, factor):  # from a share that is kept to one that is not dropped
@@ -27,6 +28,7 @@ def zeros(*shape, **_): return Tensor(*shape)
 def cat(parts, *_): return parts
 def randint(*_): return types.SimpleNamespace(item=lambda: 1)
 def no_grad(): return lambda function: function
+def is_grad_enabled(): return False
 cuda = types.SimpleNamespace(is_available=lambda: not {blind}, get_device_name=lambda: "a GPU", is_initialized=lambda: False)
 """
 # Head dimensions up to 256, gradients of features up to 64, but of dropout not in documents, and exact ones without
@@ -38,7 +40,8 @@ def default_stage(forward, sizes, options, backend, exactly):
         raise ValueError("no stage")
     return "exact" if exactly else "fast"
 _core = SimpleNamespace(default_stage=default_stage)
-_arguments = SimpleNamespace(options=lambda causal, window, **others: ["window"] * bool(window) + list(others))
+_arguments = SimpleNamespace(options=lambda causal, window, **others: ["window"] * bool(window) + list(others),
+                             window_of=lambda window: window)
 def stages(): return [SimpleNamespace(head_dims=[64, 128, 256])]
 """
 ATTENTION = """
