@@ -177,8 +177,8 @@ struct Problem : Shape {
     int page_size = 0;  ///< a power of two
     DType dtype = DType::fp16;
     /// (B, Hkv): K and V are e4m3, whatever dtype is, and their elements are such numbers times the scale of
-    /// their head, which is above 0 and finite. Strides of theirs are then multiples of 16. Null: K and V are of
-    /// dtype.
+    /// their head, which is above 0 and finite. Strides of theirs are then multiples of 16. Null: K and V are
+    /// of dtype.
     const float *K_scales = nullptr, *V_scales = nullptr;
     /// (B, H): Q is e4m3 in the same way, and so are K and V; O is of dtype. Null: Q is of dtype.
     const float* Q_scales = nullptr;
@@ -223,7 +223,7 @@ struct Stage {
     std::vector<Feature> takes = {};           ///< the features that it supports
     Products products = Products::of_16_bits;  ///< what it multiplies
     bool takes_e4m3 = false;  ///< Q, K and V come in e4m3, with a scale for each head: Problem::Q_scales
-    int diff_budget = 80;  ///< most lines added or changed against the parent; 0 for no bound
+    int diff_budget = 80;     ///< most lines added or changed against the parent; 0 for no bound
     /// Most lines of its kernel.cu, if they are more than its part allows; 0 if they are not.
     int most_lines = 0;
     bool repeats_exactly = true;  ///< two runs agree bit for bit; false where sums go through atomics

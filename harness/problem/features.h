@@ -22,8 +22,8 @@ struct Features {
     std::string sinks = {};    ///< one of sink_kinds(), drawn by the seed; empty for none
     Dropout dropout = {};
     bool promotion = false;  ///< Problem::promotion
-    int prefix = 0;  ///< first keys that all requests have in common, in the same pages
-    int ranks = 1;   ///< that divide the sequence, each with its chunks: Stage::chunks
+    int prefix = 0;          ///< first keys that all requests have in common, in the same pages
+    int ranks = 1;           ///< that divide the sequence, each with its chunks: Stage::chunks
 
     bool operator==(const Features&) const = default;
     /// Whether requests have lengths of their own, or K and V are in pages.
