@@ -404,10 +404,9 @@ const Regime* regime_named(std::string_view name) {
 }
 
 bool is_decoding(std::string_view regime) {
-    return regime == "decode" || regime == "batch" || regime == "draft" || regime == "ragged" ||
-           regime == "paged" || regime == "pages" || regime == "caches" || regime == "caches-wide" ||
-           regime == "caches-between" || regime == "cache-window" || regime == "cache-scores" ||
-           regime == "prefix";
+    const Regime* known = regime_named(regime);
+    return regime == "decode" || regime == "batch" || regime == "draft" ||
+           (known != nullptr && known->problems.front().features.has_cache());
 }
 
 bool is_of_gradients(std::string_view regime) {
