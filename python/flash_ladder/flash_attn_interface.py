@@ -132,8 +132,9 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
                            softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
                            deterministic=False, return_attn_probs=False, block_table=None):
     """(tokens, H, d) each, or K and V (pages, page size, H, d)."""
-    features = features_of(flash_ladder._arguments.window_of(window_size) != (-1, -1), dropout_p, softcap, alibi_slopes is not None)
-    arguments = dropout_p, softmax_scale, causal, window_size, softcap
+    window = flash_ladder._arguments.window_of(window_size)
+    features = features_of(window != (-1, -1), dropout_p, softcap, alibi_slopes is not None)
+    arguments = dropout_p, softmax_scale, causal, window, softcap
     if block_table is None and at_once(q.shape[-1], features, deterministic):
         O, L, _ = _attention(*(x.transpose(0, 1)[None] for x in (q, k, v)), *arguments, alibi_slopes, deterministic, False,
                              cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k)
