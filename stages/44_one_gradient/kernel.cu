@@ -1,7 +1,7 @@
 // Stage 44: one gradient per warp. Of two warps that share their keys, one computes S^T and sums up dV, the
-// other computes dP^T and sums up dK. A warp's registers then hold four times as many keys at d = 64 and twice
-// as many at d = 128, and each fragment of Q or dO that it reads serves all of them. At d = 256 they hold as
-// many keys as before, but all columns. The first warp leaves P^T for the second where dS^T will be.
+// other computes dP^T and sums up dK. A warp's registers then hold four times as many keys at d = 64 and
+// twice as many at d = 128, and each fragment of Q or dO that it reads serves all of them. At d = 256 they
+// hold as many keys as before, but all columns. The first warp leaves P^T for the second where dS^T will be.
 
 #include "stages/device.cuh"
 
