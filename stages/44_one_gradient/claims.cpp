@@ -1,4 +1,4 @@
-// A warp sums up dV or dK, of twice as many keys, and reads a fragment of Q or dO for all of them.
+// A warp sums up dV or dK, not both, and reads a fragment of Q or dO once for all of its keys.
 #include "claims.h"
 
 using namespace ladder;

@@ -1,6 +1,7 @@
 // Stage 44: one gradient per warp. Of two warps that share their keys, one computes S^T and sums up dV, the
-// other computes dP^T and sums up dK. So a warp has the registers for twice as many keys, and what it reads
-// of Q and dO is used twice as often. The first leaves P^T for the second where dS^T will be.
+// other computes dP^T and sums up dK. A warp's registers then hold four times as many keys at d = 64 and
+// twice as many at d = 128, and each fragment of Q or dO that it reads serves all of them. At d = 256 they
+// hold as many keys as before, but all columns. The first warp leaves P^T for the second where dS^T will be.
 
 #include "stages/device.cuh"
 
@@ -360,7 +361,7 @@ void backward(const Problem& p) {
 using Dims = HeadDims<64, 128, 256>;
 LADDER_STAGE(backward, Dims, .number = 44, .name = "one_gradient", .parent = 43,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {64, 128}, {64, 128}, {64, 64}),
-             .change = "a warp sums up dV or dK, of twice as many keys: what it reads is used twice as often",
+             .change = "a warp sums up dV or dK, not both: its registers hold more keys or columns of it",
              .shows_in = "backward-wide", .pass = Pass::backward, .repeats_exactly = false,
              .workspace_bytes = workspace_bytes);
 
