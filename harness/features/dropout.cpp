@@ -35,23 +35,15 @@ std::string why_not_dropped(const Stage& stage, const Case& c) {
     return taken ? "" : stage.folder() + " does not take dropout in packed documents";
 }
 
-/// Gives the case dropout; in place of its documents, if the stage takes one of the two.
-void drop(const Stage& stage, Case& c, const Dropout& dropout) {
-    c.features.dropout = dropout;
-    if (!why_not_dropped(stage, c).empty()) c.features.documents.clear();
-}
-
-void draw_dropout(std::mt19937_64& random, const Stage& stage, Case& c) {
+void draw_dropout(std::mt19937_64& random, const Stage&, Case& c) {
     const int kept = 1 + static_cast<int>(random() % 256);
-    if (!why_not_dropped(stage, c).empty() && random() % 2 == 0) return;
-    if (kept < 256) drop(stage, c, {kept, random()});
+    if (kept < 256) c.features.dropout = {kept, random()};
 }
 
-void vary_dropout(std::mt19937_64& random, const Stage& stage, std::size_t k, Case& c) {
+void vary_dropout(std::mt19937_64&, const Stage&, std::size_t k, Case& c) {
     constexpr int kept[] = {230, 128, 1, 255, 256};
-    if (!why_not_dropped(stage, c).empty() && random() % 2 == 0) return;
     if (const int of_256 = kept[k % std::size(kept)]; of_256 < 256)
-        drop(stage, c, {of_256, k * 0x123456789 + 1});
+        c.features.dropout = {of_256, k * 0x123456789 + 1};
 }
 
 }  // namespace
@@ -81,6 +73,7 @@ FeatureInfo dropout_feature() {
         p.dropout = f.dropout = {256 - static_cast<int>(std::lround(share * 256)),
                                  static_cast<std::uint64_t>(given.integer("seed"))};
     };
+    info.excludes_in_gradients = {Feature::documents};
     info.why_not = why_not_dropped;
     info.depends_on_row = true;
     info.draw = draw_dropout;

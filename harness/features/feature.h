@@ -47,6 +47,7 @@ struct FeatureInfo {
 
     void (*require)(const Case&) = nullptr;  ///< throws BadUsage if the rest of the case does not go with it
     std::vector<Feature> excludes = {};      ///< of those before it in the list: no case has both
+    std::vector<Feature> excludes_in_gradients = {};  ///< the same where a stage computes gradients
     /// Why a stage that takes it does not take it in this case; empty if it does.
     std::string (*why_not)(const Stage&, const Case&) = nullptr;
     std::string (*why_not_timed)(const Features&) = nullptr;  ///< the same of commands that time

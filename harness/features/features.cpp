@@ -67,7 +67,9 @@ std::vector<std::vector<const FeatureInfo*>> feature_choices(const Stage& stage)
         for (std::size_t k = 0; k < before; ++k) {
             auto with = all[k];
             std::erase_if(with, [&](const FeatureInfo* other) {
-                return std::ranges::find(info.excludes, other->feature) != info.excludes.end();
+                return std::ranges::count(info.excludes, other->feature) > 0 ||
+                       (stage.pass == Pass::backward &&
+                        std::ranges::count(info.excludes_in_gradients, other->feature) > 0);
             });
             const bool goes_with_all = with.size() == all[k].size();
             with.push_back(&info);
