@@ -6,7 +6,8 @@
 #                                                     ring, on all GPUs of a host: the tests of ring attention, a
 #                                                     training that divides its context, and times: OUT/ring.json;
 #                                                     it needs LIMIT=590 and what `compile` has compiled; and fp8, a
-#                                                     prefill in 8 bits: OUT/fp8-prefill.json; and torch, before a change
+#                                                     prefill in 8 bits: OUT/fp8-prefill.json; append,
+#                                                     what new rows of a cache cost: OUT/append.json; and torch, before a change
 #                                                     is merged: all tests with arrays on the GPU, and once more with
 #                                                     arrays in the CPU's memory; it needs LIMIT=590. Or the name of one
 #                                                     step as the log has it: ring-times
@@ -68,6 +69,7 @@ done
 wanted_step measure 80 "$python" "$root/tests/python/measure.py" "$out/python.json" "$@"
 wanted_step triton 420 "$python" "$root/examples/triton/time_triton.py" --json "$out/triton.json"
 wanted_step fp8-prefill 240 "$python" "$root/examples/fp8_prefill.py" --json "$out/fp8-prefill.json"
+wanted_step append 180 "$python" "$root/tests/python/measure_append.py" "$out/append.json"
 set -- "$python" -m torch.distributed.run --standalone --nproc-per-node
 export NCCL_NVLS_ENABLE=0
 wanted_step ring-tests 240 "$python" -m pytest -q -rs -p no:cacheprovider "$root/tests/python/test_distributed.py"

@@ -91,6 +91,21 @@ def fp8_prefill(sources, *_):
             f"{record.tokens} tokens, logits of at most {record.largest_logit:.2f}:\n\n{table(columns, rows)}")
 
 
+@block("python-append")
+def append(sources, *_):
+    record = sources.record("h200-append", "append")
+    if not record:
+        return NOT_RECORDED
+    rows = []
+    for row in record.rows:
+        others = [f"{row.us[way]:.1f} (+{row.us[way] - row.us['none']:.1f})" for way in ("one kernel", "PyTorch")]
+        rows.append([f"{row.B} x {row.N:,}", f"pages of {row.page}" if row.page else "one tensor", f"{row.us['none']:.1f}", *others])
+    columns = [">requests x keys", "cache", ">nothing to append", ">append()", ">PyTorch's operations"]
+    return (f"{label(record)}, with PyTorch {record.torch}: microseconds of a step with one row, {record.H} heads, "
+            f"{record.Hkv} heads of keys and d = {record.d}, in a CUDA graph of {record.layers} steps, and in brackets what "
+            f"appending adds:\n\n{table(columns, rows)}")
+
+
 @block("python-ring")
 def ring(sources, *_):
     record = sources.record("h200-ring", "ring")

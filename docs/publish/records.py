@@ -12,7 +12,7 @@ RESULTS = ROOT / "docs/results"
 WHAT = {"timing": "a timing measurement", "profile": "a profile", "verification": "a verification",
         "python": "of the Python package", "aarch64": "of the stages on aarch64",
         "peer-tests": "of another project's tests", "triton": "of the kernels in Triton", "ring": "of ring attention",
-        "fp8-prefill": "of a prefill in 8 bits"}
+        "fp8-prefill": "of a prefill in 8 bits", "append": "of steps that append to a cache"}
 # record_version and usual_fields of harness/time/record_json.h
 VERSION = 2
 SIZES = ("B", "H", "Hkv", "Nq", "Nk", "d")  # of a problem's shape, in the order of --shape

@@ -3,9 +3,8 @@
     import flash_ladder.flash_attn_interface as flash_attn
 
 Tensors are (B, N, H, d), or of packed sequences (tokens, H, d). What no stage takes is refused by name (NotTaken) and never
-ignored, but for what changes no result: num_splits and max_seqlen. What that project's kernels do before attention is done
-here by PyTorch: rotary embedding, new keys that are put into a cache. Where no stage takes all of a call at once, as
-padding at the beginning of a cache, there is a call for each document or request. docs/python.md says what differs.
+ignored, but for what changes no result: num_splits and max_seqlen. Where no stage takes all of a call at once, as padding at
+the beginning of a cache, there is a call for each document or request. docs/python.md says what differs.
 """
 
 import functools
@@ -186,19 +185,10 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     window = flash_ladder._arguments.window_of(window_size)
     entries = None if cache_batch_idx is None else cache_batch_idx.long()
     if k is not None:
-        at = lengths[:, None] + torch.arange(k.shape[1], device=q.device)
-        if rotary_cos is not None:
-            k = _rotated(k, rotary_cos, rotary_sin, at, rotary_interleaved)
-            forward = causal or window != (-1, -1)  # otherwise all rows are at one position
-            q_at = lengths[:, None] + torch.arange(q.shape[1], device=q.device) * forward
-            q = _rotated(q, rotary_cos, rotary_sin, q_at, rotary_interleaved)
-        pages = torch.arange(len(k), device=k.device) if entries is None else entries
-        pages, slots = pages[:, None].expand_as(at), at
-        if block_table is not None:
-            pages, slots = block_table.gather(1, at // k_cache.shape[1]).long(), at % k_cache.shape[1]
-            _require_range("block_table", pages, 0, len(k_cache) - 1, "the pages")
-        k_cache[pages, slots], v_cache[pages, slots] = k.to(k_cache.dtype), v.to(v_cache.dtype)
-        lengths = lengths + k.shape[1]
+        # Without a mask all rows of q are at one position.
+        q, lengths = ladder.append(k_cache, v_cache, k, v, lengths, q=q, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
+                                   rotary_interleaved=rotary_interleaved, causal=causal or window != (-1, -1),
+                                   cache_batch_idx=cache_batch_idx, block_table=block_table)
     asked = dict(causal=causal, window=window, softcap=softcap, alibi_slopes=alibi_slopes, scale=softmax_scale)
     if is_decoding(q.shape[-1], cache_leftpad is not None):
         rows = (k_cache, v_cache) if entries is None else (k_cache[entries], v_cache[entries])
@@ -224,30 +214,21 @@ def _require_rows(q, k_cache, k, v, cos, sin, lengths, entries, padding, block_t
         raise ValueError("cache_batch_idx and block_table: each says where the keys of a request are")
     if (k is None) != (v is None):
         raise ValueError("k and v are new rows of a cache, and one of them is None")
-    if (cos is None) != (sin is None):
-        raise ValueError("rotary_cos and rotary_sin belong together, and one of them is None")
-    if k is None and cos is not None:
+    if k is None and (cos is not None or sin is not None):
         raise ValueError("rotary_cos and rotary_sin are for new rows k and v, which are None: nothing would be rotated")
-    if k is not None:
-        if lengths is None:
-            raise ValueError("k and v are new rows of a cache, whose length is cache_seqlens; it is None")
-        expected = len(q), k.shape[1], *k_cache.shape[2:]
-        if k.shape != expected or v.shape != expected:
-            raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}; expected {expected} for q and this cache")
-    if cos is not None and (cos.shape != sin.shape or 2 * cos.shape[1] > q.shape[3]):
-        raise ValueError(f"rotary_cos is {tuple(cos.shape)} and rotary_sin is {tuple(sin.shape)}; "
-                         f"expected (positions, at most {q.shape[3] // 2}) for both")
+    if k is not None and lengths is None:
+        raise ValueError("k and v are new rows of a cache, whose length is cache_seqlens; it is None")
     _require_one_each(len(q), cache_seqlens=lengths, cache_batch_idx=entries, cache_leftpad=padding, block_table=block_table)
     room = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
-    new = 0 if k is None else k.shape[1]
+    if padding is not None:
+        ends = room if lengths is None else lengths if k is None else lengths + k.shape[1]
+        _require_range("cache_leftpad", padding, 0, ends, "the keys of each request")
+    if k is not None:
+        return  # the rest append() requires
     if entries is not None:
         _require_range("cache_batch_idx", entries, 0, len(k_cache) - 1, "the rows of the cache")
     if lengths is not None:
-        _require_range("cache_seqlens", lengths, 0, room - new, f"a request has room for {room} keys, {new} of them new")
-        if cos is not None:
-            _require_range("cache_seqlens", lengths, 0, len(cos) - new, f"rotary_cos has {len(cos)} positions")
-    if padding is not None:
-        _require_range("cache_leftpad", padding, 0, room if lengths is None else lengths + new, "the keys of each request")
+        _require_range("cache_seqlens", lengths, 0, room, f"a request has room for {room} keys")
 
 
 def _require_one_each(requests, **arguments):
@@ -303,13 +284,3 @@ def _lengths(lengths, q):
         return lengths
     number = flash_ladder._arguments.whole("cache_seqlens", lengths)
     return torch.full(q.shape[:1], number, dtype=torch.int32, device=q.device)
-
-
-def _rotated(x, cos, sin, positions, interleaved):
-    """x (B, N, H, d) with its first columns turned, pair by pair: columns 2c and 2c + 1, or c and c + half of them."""
-    cos, sin = (table[positions].float()[:, :, None] for table in (cos, sin))  # (B, N, 1, pairs)
-    pairs = cos.shape[-1]
-    turned, rest = x[..., :2 * pairs].float(), x[..., 2 * pairs:]
-    a, b = turned.unflatten(-1, (pairs, 2) if interleaved else (2, pairs)).unbind(-1 if interleaved else -2)
-    turned = torch.stack([a * cos - b * sin, a * sin + b * cos], -1 if interleaved else -2).flatten(-2)
-    return torch.cat([turned.to(x.dtype), rest], -1)

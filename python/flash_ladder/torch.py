@@ -4,8 +4,8 @@
     o = attention(q, k, v, causal=True)
 
 A call on a GPU queues its kernels in the current stream, waits for nothing, and allocates its outputs and the stage's
-workspace alone. The operators are torch.ops.flash_ladder.attention, .attention_backward and .decode. They are C++,
-which the first import of this module compiles against the PyTorch that is there.
+workspace alone. The operators are torch.ops.flash_ladder.attention, .attention_backward, .append and .decode. They are
+C++, which the first import of this module compiles against the PyTorch that is there.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from . import CannotRun, CheckFailed, StageName, TileLists, _arguments, _arrays,
 Integers = Union[Tensor, Sequence]
 Scales = Union[Tensor, Sequence, float]
 
-__all__ = ["attention", "attention_backward", "decode", "judge", "verdict"]
+__all__ = ["append", "attention", "attention_backward", "decode", "judge", "verdict"]
 
 
 def _library():
@@ -40,6 +40,7 @@ ctypes.CDLL(str(_library()))  # torch.ops.load_library() would show the package'
 _tiles._of_mask = torch.compiler.disable(_tiles._of_mask)  # NumPy makes the lists, by what the mask holds
 _attention = torch.ops.flash_ladder.attention.default
 _attention_backward = torch.ops.flash_ladder.attention_backward.default
+_append = torch.ops.flash_ladder.append.default
 _decode = torch.ops.flash_ladder.decode.default
 
 
@@ -59,6 +60,11 @@ def _(q, k, v, causal, arrays, integers, reals, names, *rest):
 def _(q, k, v, o, lse, do, causal, arrays, integers, reals, names, *rest):
     dsinks = [q.new_empty(q.shape[1:2], dtype=torch.float32)] if "sinks" in names else []
     return [_empty_as(q), _empty_as(k), _empty_as(v), *dsinks]
+
+
+@torch.library.register_fake("flash_ladder::append")
+def _(k_cache, v_cache, rotated_q, k, v, q, cos, sin, seqused, *rest):
+    return k.new_empty(k.shape[:1], dtype=torch.int32)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: Optional[Sequence[int]] = None,
@@ -124,6 +130,39 @@ def attention_backward(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, 
         raise _as_said(error) from None
 
 
+def append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, seqused: Tensor, *, q: Optional[Tensor] = None,
+           rotary_cos: Optional[Tensor] = None, rotary_sin: Optional[Tensor] = None, rotary_interleaved: bool = True,
+           causal: bool = False, cache_batch_idx: Optional[Tensor] = None, block_table: Optional[Tensor] = None,
+           k_scale: Optional[Scales] = None, v_scale: Optional[Scales] = None,
+           backend: str = "cpu") -> Tuple[Optional[Tensor], Tensor]:
+    """Writes new rows k and v to a cache, for decode() to read, in one launch.
+
+    k_cache, v_cache: as in decode(), and changed; in float8_e4m3fn with k_scale and v_scale, which new rows are divided by
+        before they are rounded. Beyond 448 they saturate.
+    k, v: (B, N, Hkv, d), fp16 or bf16. q: (B, Nq, H, d), of their type, which is rotated as k is.
+    seqused: (B,), the keys that each request has; its new rows follow them.
+    rotary_cos, rotary_sin: (positions, pairs), fp32 or of k's type: the angles of rows at these positions. They turn the
+        first 2 pairs columns of q and k: columns 2c and 2c + 1 together, or without rotary_interleaved c and c + pairs.
+    causal: row i of q is at position seqused + i, as row i of k is. Otherwise all of its rows are at seqused.
+    cache_batch_idx: (B,), the row of the cache that has each request. block_table: as in decode().
+    Returns q, rotated if there are angles, and the lengths with the new rows, which are decode()'s seqused. Numbers in the
+    CPU's memory are checked first; on a GPU two rows in one place of the cache, or one outside of it, are not noticed.
+    """
+    _require_tensors(**{name: x for name, x in dict(k_cache=k_cache, v_cache=v_cache, k=k, v=v, seqused=seqused, q=q).items()
+                        if x is not None})
+    _require_no_gradients("append", k_cache, v_cache, k, v, q)
+    scales = [None if x is None else _array(name, x, k.transpose(1, 2), k.transpose(1, 2))
+              for name, x in (("k_scale", k_scale), ("v_scale", v_scale))]
+    rotated = None if q is None or rotary_cos is None else torch.empty_like(q, memory_format=torch.contiguous_format)
+    try:
+        lengths = _append(k_cache, v_cache, rotated, k, v, q, rotary_cos, rotary_sin, seqused, cache_batch_idx, block_table,
+                          *scales, _arguments.flag("rotary_interleaved", rotary_interleaved),
+                          _arguments.flag("causal", causal), _arguments.backend_of(backend))
+    except RuntimeError as error:
+        raise _as_said(error) from None
+    return q if rotated is None else rotated, lengths
+
+
 def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Scales] = None,
            v_scale: Optional[Scales] = None, block_table: Optional[Integers] = None,
            seqused: Optional[Integers] = None, prefix: int = 0, causal: bool = False,
@@ -133,9 +172,7 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Sca
     """flash_ladder.decode of tensors. Integers, and lists of scales, are as in attention(). A call that would need
     gradients is refused."""
     _require_tensors(Q=q, K=k_cache, V=v_cache)
-    inputs = [x for x in (q, k_cache, v_cache, alibi_slopes, sinks) if isinstance(x, Tensor)]
-    if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
-        raise ValueError("decode has no gradients: call it under torch.no_grad()")
+    _require_no_gradients("decode", q, k_cache, v_cache, alibi_slopes, sinks)
     _arguments.require_cache(*(tuple(x.shape) for x in (q, k_cache, v_cache)), block_table is not None)
     _eight_bits.require_cache({"k_cache": k_cache, "v_cache": v_cache}, {"k_scale": k_scale, "v_scale": v_scale})
     tensors = _autocast(q, k_cache, v_cache) if k_scale is None else (*_autocast(q), k_cache, v_cache)
@@ -238,6 +275,11 @@ def _integers(name, x):
     if torch.compiler.is_compiling():  # a graph has tensors alone
         return torch.as_tensor(x)
     return torch.from_numpy(_arguments.integers(name, x))
+
+
+def _require_no_gradients(name, *inputs):
+    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
+        raise ValueError(f"{name} has no gradients: call it under torch.no_grad()")
 
 
 def _word(stage):

@@ -1,5 +1,6 @@
 #include "python/src/calls.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <pthread.h>
@@ -48,6 +49,7 @@
 #include "stages/errors.h"
 #include "stages/launch.h"
 #ifdef LADDER_HAS_CPU
+#    include "simt/fence.h"
 #    include "simt/simt.h"
 #endif
 #ifdef LADDER_HAS_GPU
@@ -256,6 +258,27 @@ class Registered {
         add(p.dV, p.B, p.Hkv, p.Nk, p.d, "dV", true);
         if (p.dsinks != nullptr) add({p.dsinks, 0, 1, 0}, 1, p.H, 1, 1, "dsinks", true, sizeof(float));
     }
+    explicit Registered(const Append& a) {
+        const int bytes = a.K_scales != nullptr ? 1 : 2, angle = a.fp32_angles ? 4 : 2;
+        add(a.K, a.B, a.Hkv, a.Nk, a.d, "k", false);
+        add(a.V, a.B, a.Hkv, a.Nk, a.d, "v", false);
+        add(a.K_cache, a.entries, a.Hkv, a.slots, a.d, "k_cache", true, bytes);
+        add(a.V_cache, a.entries, a.Hkv, a.slots, a.d, "v_cache", true, bytes);
+        add(a.Q, a.B, a.H, a.Nq, a.d, "q", false);
+        add(a.rotated_Q, a.B, a.H, a.Nq, a.d, "q, rotated", true);
+        const auto add_array = [&](const void* data, int rows, int columns, const char* name, int size = 4,
+                                   bool writable = false) {
+            add({const_cast<void*>(data), 0, 0, columns}, 1, 1, rows, columns, name, writable, size);
+        };
+        add_array(a.lengths, 1, a.B, "the lengths");
+        add_array(a.new_lengths, 1, a.B, "the lengths with the new rows", 4, true);
+        add_array(a.batch_index, 1, a.B, "cache_batch_idx");
+        add_array(a.block_table, a.B, a.pages, "block_table");
+        add_array(a.K_scales, a.B, a.Hkv, "k_scale");
+        add_array(a.V_scales, a.B, a.Hkv, "v_scale");
+        add_array(a.cos, a.positions, a.pairs, "rotary_cos", angle);
+        add_array(a.sin, a.positions, a.pairs, "rotary_sin", angle);
+    }
     Registered(const Registered&) = delete;
     Registered& operator=(const Registered&) = delete;
     ~Registered() {
@@ -263,9 +286,10 @@ class Registered {
     }
 
   private:
-    /// All from the first to the last element, of so many bytes each.
+    /// All from the first to the last element, of so many bytes each, if there are any.
     void add(const View& x, int B, int heads, int N, int d, const char* tensor, bool writable,
              int bytes = 2) {
+        if (x.data == nullptr || B * heads * N * d == 0) return;
         const std::int64_t last = (B - 1) * x.batch + (heads - 1) * x.head + (N - 1) * x.row + d;
         simt::register_allocation(x.data, static_cast<std::size_t>(last) * bytes, tensor, writable);
         known_.push_back(x.data);
@@ -461,6 +485,59 @@ void take_scales(const Given& given, Problem& p) {
     take("q_scale", given.Q[1], p.Q_scales);
     take("k_scale", given.K[1], p.K_scales);
     take("v_scale", given.K[1], p.V_scales);
+}
+
+/// stages/append.cu, compiled and loaded for a back-end.
+RunAppend append_on(Backend backend) {
+    static std::map<Backend, RunAppend> known;
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    RunAppend& run = known[backend];
+    if (run != nullptr) return run;
+    const Compilation c = compilation_of(stages_folder() / "append.cu", name(backend));
+    if (const auto errors = compile({c}, compiler_limits()); !errors.front().empty())
+        throw CheckFailed(fmt::format("{} does not compile:\n{}", c.source.string(), errors.front()));
+    void* const library = dlopen(c.library().c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) run = reinterpret_cast<RunAppend>(dlsym(library, "ladder_append"));
+    if (run == nullptr) throw CheckFailed(fmt::format("cannot load {}: {}", c.library().string(), dlerror()));
+    return run;
+}
+
+/// Whether all new rows have a place of their own in the cache, and angles; of numbers in the CPU's memory.
+void require_places(const Append& a) {
+    const int capacity = a.block_table != nullptr ? a.pages * a.slots : a.slots;
+    const int last_row = std::max(a.Nk, a.causal ? a.Nq : std::min(a.Nq, 1));  // of those that are rotated
+    const char* const in = a.block_table != nullptr ? "page" : "row";
+    std::set<std::pair<int, int>> places;
+    for (int b = 0; b < a.B; ++b) {
+        const int length = a.lengths[b];
+        if (length < 0 || length > capacity - a.Nk) {
+            throw BadUsage(
+                fmt::format("request {} has {} keys; expected 0 to {}: it has room for {} keys, {} of "
+                            "them new",
+                            b, length, capacity - a.Nk, capacity, a.Nk));
+        }
+        if (a.pairs > 0 && length > a.positions - last_row) {
+            throw BadUsage(
+                fmt::format("request {} has {} keys; expected 0 to {}: rotary_cos has {} positions", b,
+                            length, a.positions - last_row, a.positions));
+        }
+        for (int at = length; at < length + a.Nk; ++at) {
+            const int entry = a.block_table != nullptr   ? a.block_table[b * a.pages + at / a.slots]
+                              : a.batch_index != nullptr ? a.batch_index[b]
+                                                         : b;
+            if (entry < 0 || entry >= a.entries) {
+                throw BadUsage(
+                    fmt::format("a new row of request {} is in {} {}; expected 0 to {}: the {}s of the "
+                                "cache",
+                                b, in, entry, a.entries - 1, in));
+            }
+            if (!places.emplace(entry, at % a.slots).second) {
+                throw BadUsage(fmt::format("two new rows are in {} {}, at key {} of it: one would be lost",
+                                           in, entry, at % a.slots));
+            }
+        }
+    }
 }
 
 }  // namespace
@@ -681,6 +758,33 @@ Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const st
     auto kernel = std::make_unique<Kernel>(stage, backend);
     const std::lock_guard lock(mutex);
     return *known.try_emplace({stage, backend}, std::move(kernel)).first->second;
+}
+
+void append(const Append& a, const std::string& backend, [[maybe_unused]] std::uintptr_t stream) {
+    const Call call;
+    const Backend on = backend_of(backend);
+    const Device& device = device_of(on);
+    if (a.dtype == DType::bf16 && device.compute_capability() < 80)
+        throw CannotRun("bf16 needs compute capability 8.0");
+    const RunAppend run = append_on(on);
+    if (on != Backend::gpu) {
+#ifdef LADDER_HAS_CPU
+        require_places(a);
+        alone(on, [&](const std::atomic<bool>&) {
+            const Registered registered(a);
+            try {
+                simt::run_host_side(reinterpret_cast<const void*>(run), [&] { run(a); });
+            } catch (const simt::Report& report) {
+                throw CheckFailed(with_named_lines(report.what(), stages_folder() / "append.cu"));
+            }
+        });
+#endif
+        return;
+    }
+#ifdef LADDER_HAS_GPU
+    const InStream in_stream(reinterpret_cast<void*>(stream));
+    run(a);
+#endif
 }
 
 void start(const std::string& sources, const std::string& build) {

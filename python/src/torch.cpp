@@ -1,5 +1,5 @@
 /// @file
-/// PyTorch's operators flash_ladder::attention, with its gradients, attention_backward and decode.
+/// PyTorch's operators flash_ladder::attention, with its gradients, attention_backward, append and decode.
 /// flash_ladder/torch.py compiles this against the PyTorch that it finds, and says what it does.
 
 #include <ATen/Context.h>
@@ -146,6 +146,17 @@ Tensor narrowed(const Tensor& x, const Tensor& like) {
     return narrow;
 }
 
+/// Integers of another type, such as those of torch.cumsum, as int32: those in the host's memory if it
+/// holds them, those on a GPU without a look at them.
+Tensor as_int32(const std::string& name, const Tensor& x) {
+    const auto others = {at::kLong, at::kShort, at::kChar, at::kByte};
+    if (std::find(others.begin(), others.end(), x.scalar_type()) == others.end()) return x;
+    const Tensor small = x.to(at::kInt);
+    TORCH_CHECK_VALUE(!x.is_cpu() || small.to(x.scalar_type()).equal(x), name,
+                      ": expected numbers below 2^31");
+    return small;
+}
+
 /// What a call is given besides its tensors: arrays, integers and reals, and the names of all of these in
 /// this order. Several integers may have one name.
 struct Named {
@@ -197,18 +208,6 @@ struct Named {
         }
         return moved ? as_they_are() : mask;
     }
-
-  private:
-    /// Integers of another type, such as those of torch.cumsum, as int32: those in the host's memory if it
-    /// holds them, those on a GPU without a look at them.
-    static Tensor as_int32(const std::string& name, const Tensor& x) {
-        const auto others = {at::kLong, at::kShort, at::kChar, at::kByte};
-        if (std::find(others.begin(), others.end(), x.scalar_type()) == others.end()) return x;
-        const Tensor small = x.to(at::kInt);
-        TORCH_CHECK_VALUE(!x.is_cpu() || small.to(x.scalar_type()).equal(x), name,
-                          ": expected numbers below 2^31");
-        return small;
-    }
 };
 
 /// The stage for Q and K of these axes, whose results are the same bits each time if PyTorch is to be
@@ -223,33 +222,19 @@ ladder::python::Kernel& kernel_for(bool forward, Word stage, const std::string& 
     return kernel;
 }
 
-/// call(kernel, columns, mask, workspace, stream) with a stage on Q's device, in its current stream;
-/// `columns` is the head dimension at which it computes. What the ladder throws is a ValueError, or a
-/// RuntimeError whose text begins with its name.
+/// call(backend, stream) on the device of x, in its current stream. What the ladder throws is a ValueError,
+/// or a RuntimeError whose text begins with its name.
 template <class Call>
-void with_kernel(bool forward, Word stage, c10::string_view backend, const Tensor& Q, const Tensor& K,
-                 const Tensor& V, const Named& given, const Call& call) {
-    TORCH_CHECK_VALUE(Q.is_cuda() || backend != "gpu", "backend is 'gpu' and Q is in the CPU's memory");
+void on_device_of(const char* name, const Tensor& x, c10::string_view backend, const Call& call) {
+    TORCH_CHECK_VALUE(x.is_cuda() || backend != "gpu", "backend is 'gpu' and ", name,
+                      " is in the CPU's memory");
     try {
-        const c10::DeviceGuard on_its_device(Q.device());
-        std::vector<Tensor> kept;
-        const Mask mask = given.on_device_of(Q, K, kept);
-        Axes of_Q = four(Q.sizes()), of_K = mask.keys(of_Q, four(K.sizes()));
-        const Axes of_V = mask.keys(of_Q, four(V.sizes()));
-        auto& kernel =
-            kernel_for(forward, stage, Q.is_cuda() ? "gpu" : std::string(backend), of_Q, of_K, mask);
-        const std::int64_t columns = kernel.width(of_Q, of_K, of_V);
-        Tensor workspace;
+        const c10::DeviceGuard on_its_device(x.device());
         void* stream = nullptr;
 #ifdef LADDER_TORCH_HAS_CUDA
-        if (Q.is_cuda()) {
-            of_Q[3] = of_K[3] = columns;
-            const auto bytes = std::int64_t(kernel.workspace_bytes(of_Q, of_K));
-            if (bytes > 0) workspace = at::empty({bytes}, Q.options().dtype(at::kByte));
-            TORCH_CHECK(aoti_torch_get_current_cuda_stream(Q.device().index(), &stream) == 0);
-        }
+        if (x.is_cuda()) TORCH_CHECK(aoti_torch_get_current_cuda_stream(x.device().index(), &stream) == 0);
 #endif
-        call(kernel, columns, mask, address(workspace), reinterpret_cast<std::uintptr_t>(stream));
+        call(x.is_cuda() ? "gpu" : std::string(backend), reinterpret_cast<std::uintptr_t>(stream));
     } catch (const ladder::BadUsage& error) {
         TORCH_CHECK_VALUE(false, error.what());
     } catch (const ladder::python::Interrupted& error) {
@@ -259,6 +244,28 @@ void with_kernel(bool forward, Word stage, c10::string_view backend, const Tenso
     } catch (const ladder::CheckFailed& error) {
         TORCH_CHECK(false, "CheckFailed: ", error.what());
     }
+}
+
+/// call(kernel, columns, mask, workspace, stream) with a stage, as on_device_of() of Q; `columns` is the head
+/// dimension at which it computes.
+template <class Call>
+void with_kernel(bool forward, Word stage, c10::string_view backend, const Tensor& Q, const Tensor& K,
+                 const Tensor& V, const Named& given, const Call& call) {
+    on_device_of("Q", Q, backend, [&](const std::string& on, std::uintptr_t stream) {
+        std::vector<Tensor> kept;
+        const Mask mask = given.on_device_of(Q, K, kept);
+        Axes of_Q = four(Q.sizes()), of_K = mask.keys(of_Q, four(K.sizes()));
+        const Axes of_V = mask.keys(of_Q, four(V.sizes()));
+        auto& kernel = kernel_for(forward, stage, on, of_Q, of_K, mask);
+        const std::int64_t columns = kernel.width(of_Q, of_K, of_V);
+        Tensor workspace;
+        if (Q.is_cuda()) {
+            of_Q[3] = of_K[3] = columns;
+            const auto bytes = std::int64_t(kernel.workspace_bytes(of_Q, of_K));
+            if (bytes > 0) workspace = at::empty({bytes}, Q.options().dtype(at::kByte));
+        }
+        call(kernel, columns, mask, address(workspace), stream);
+    });
 }
 
 double default_scale(const Tensor& Q) {
@@ -303,6 +310,97 @@ std::tuple<Tensor, Tensor> decode(const Tensor& Q, const Tensor& K, const Tensor
                                   at::ArrayRef<double> reals, Names names, Scale scale, Word stage,
                                   c10::string_view backend) {
     return computed(Q, K, V, {causal, arrays, integers, reals, names}, scale, stage, backend, false);
+}
+
+/// Writes k and v (B, N, Hkv, d) to a cache, and Q rotated to rotated_q, if there is one: torch.py's
+/// append(). Returns the lengths with the new rows.
+Tensor append(const Tensor& k_cache, const Tensor& v_cache, const std::optional<Tensor>& rotated_q,
+              const Tensor& k, const Tensor& v, const std::optional<Tensor>& q,
+              const std::optional<Tensor>& cos, const std::optional<Tensor>& sin, const Tensor& seqused,
+              const std::optional<Tensor>& batch_index, const std::optional<Tensor>& block_table,
+              const std::optional<Tensor>& k_scale, const std::optional<Tensor>& v_scale, bool interleaved,
+              bool causal, c10::string_view backend) {
+    TORCH_CHECK_VALUE(k_scale.has_value() == v_scale.has_value(), "k_scale and v_scale go together");
+    TORCH_CHECK_VALUE(cos.has_value() == sin.has_value(),
+                      "rotary_cos and rotary_sin belong together, and one of them is None");
+    TORCH_CHECK_VALUE(!batch_index || !block_table,
+                      "cache_batch_idx and block_table: each says where the keys of a request are");
+    TORCH_CHECK_VALUE(k.dim() == 4 && k_cache.dim() == 4, "k is ", axes_text(k.sizes()), " and k_cache is ",
+                      axes_text(k_cache.sizes()), "; expected (B, N, H, d) for both");
+    const auto type = k.scalar_type(), of_cache = k_scale ? at::kFloat8_e4m3fn : type;
+    TORCH_CHECK_TYPE(type == at::kHalf || type == at::kBFloat16, "k is ", dtype_name(k),
+                     "; expected float16 or bfloat16");
+    std::vector<Tensor> kept;
+    const auto require = [&](const char* name, const Tensor& x, at::ScalarType expected,
+                             at::IntArrayRef axes) {
+        TORCH_CHECK_VALUE(x.device() == k.device(), name, " is on ", x.device(), " and k on ", k.device(),
+                          ": they must agree");
+        TORCH_CHECK_VALUE(x.sizes() == axes, name, " is ", axes_text(x.sizes()), "; expected ",
+                          axes_text(axes), " for k, k_cache and seqused");
+        TORCH_CHECK_TYPE(x.scalar_type() == expected, name, " is ", dtype_name(x), "; expected ",
+                         dtype_name(expected));
+    };
+    // Of (B, N, heads, d), or a pool of pages.
+    const auto rows = [&](const char* name, const Tensor& x, at::ScalarType expected, at::IntArrayRef axes) {
+        require(name, x, expected, axes);
+        const std::int64_t step = expected == at::kFloat8_e4m3fn ? 16 : 1;  // as decode() requires it
+        TORCH_CHECK_VALUE(x.stride(3) == 1, name, ": the elements of a row must be side by side");
+        TORCH_CHECK_VALUE(address(x) % step == 0 && x.stride(0) % step == 0 && x.stride(1) % step == 0 &&
+                              x.stride(2) % step == 0,
+                          name, ": its strides must be multiples of ", step);
+        return ladder::View{x.data_ptr(), x.stride(0), x.stride(2), x.stride(1)};
+    };
+    const auto array = [&](const char* name, const std::optional<Tensor>& x, at::ScalarType expected,
+                           at::IntArrayRef axes) -> void* {
+        if (!x) return nullptr;
+        kept.push_back((expected == at::kInt ? as_int32(name, *x) : *x).contiguous());
+        require(name, kept.back(), expected, axes);
+        return kept.back().data_ptr();
+    };
+    const auto integers = [&](const char* name, const std::optional<Tensor>& x, at::IntArrayRef axes) {
+        return static_cast<const int*>(array(name, x, at::kInt, axes));
+    };
+    const auto scales = [&](const char* name, const std::optional<Tensor>& x) {
+        return static_cast<const float*>(array(name, x, at::kFloat, {k.size(0), k.size(2)}));
+    };
+    ladder::Append a;
+    a.B = int(k.size(0)), a.Hkv = int(k.size(2)), a.Nk = int(k.size(1)), a.d = int(k.size(3)), a.Nq = 0;
+    const std::vector<std::int64_t> new_rows{k.size(0), k.size(1), k_cache.size(2), k_cache.size(3)};
+    a.K = rows("k", k, type, new_rows);
+    a.V = rows("v", v, type, new_rows);
+    a.K_cache = rows("k_cache", k_cache, of_cache, k_cache.sizes());
+    a.V_cache = rows("v_cache", v_cache, of_cache, k_cache.sizes());
+    a.entries = int(k_cache.size(0)), a.slots = int(k_cache.size(1));
+    a.lengths = integers("seqused", seqused, {a.B});
+    a.batch_index = integers("cache_batch_idx", batch_index, {a.B});
+    a.pages = block_table && block_table->dim() == 2 ? int(block_table->size(1)) : 0;
+    a.block_table = integers("block_table", block_table, {a.B, a.pages});
+    a.K_scales = scales("k_scale", k_scale), a.V_scales = scales("v_scale", v_scale);
+    if (cos) {
+        TORCH_CHECK_VALUE(cos->dim() == 2 && cos->sizes() == sin->sizes() && 2 * cos->size(1) <= a.d,
+                          "rotary_cos is ", axes_text(cos->sizes()), " and rotary_sin is ",
+                          axes_text(sin->sizes()), "; expected (positions, at most ", a.d / 2, ") for both");
+        a.fp32_angles = cos->scalar_type() == at::kFloat;
+        a.cos = array("rotary_cos", cos, a.fp32_angles ? at::kFloat : type, cos->sizes());
+        a.sin = array("rotary_sin", sin, a.fp32_angles ? at::kFloat : type, cos->sizes());
+        a.positions = int(cos->size(0)), a.pairs = int(cos->size(1));
+    }
+    if (q && rotated_q) {
+        TORCH_CHECK_VALUE(q->dim() == 4, "q is ", axes_text(q->sizes()), "; expected (B, Nq, H, d)");
+        a.Nq = int(q->size(1)), a.H = int(q->size(2));
+        a.Q = rows("q", *q, type, {a.B, a.Nq, a.H, a.d});
+        a.rotated_Q = rows("rotated_q", *rotated_q, type, q->sizes());
+    }
+    a.dtype = dtype_of(k), a.interleaved = interleaved, a.causal = causal;
+    const Tensor lengths = at::empty({a.B}, k.options().dtype(at::kInt));
+    a.new_lengths = static_cast<int*>(lengths.data_ptr());
+    on_device_of("k", k, backend, [&](const std::string& on, std::uintptr_t stream) {
+        ladder::python::append(a, on, stream);
+    });
+    for (const Tensor& x : {k_cache, v_cache}) {  // which autograd may have saved
+        if (!x.is_inference()) x.unsafeGetTensorImpl()->bump_version();
+    }
+    return lengths;
 }
 
 /// As kernels read it. Autograd makes a gradient, and may lay it out as no kernel takes it: that of a sum is
@@ -441,20 +539,28 @@ TORCH_LIBRARY(flash_ladder, m) {
     define("attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, Tensor do, " + rest +
            "str backend) -> Tensor[]");
     define("decode(Tensor q, Tensor k, Tensor v, " + rest + "str backend) -> (Tensor, Tensor)");
+    define(
+        "append(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor(c!)? rotated_q, Tensor k, Tensor v, Tensor? "
+        "q, "
+        "Tensor? cos, Tensor? sin, Tensor seqused, Tensor? batch_index, Tensor? block_table, Tensor? "
+        "k_scale, "
+        "Tensor? v_scale, bool interleaved, bool causal, str backend) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(flash_ladder, CPU, m) {
     m.impl("attention", attention);
     m.impl("attention_backward", attention_backward);
     m.impl("decode", decode);
+    m.impl("append", append);
 }
 TORCH_LIBRARY_IMPL(flash_ladder, CUDA, m) {
     m.impl("attention", attention);
     m.impl("attention_backward", attention_backward);
     m.impl("decode", decode);
+    m.impl("append", append);
 }
 TORCH_LIBRARY_IMPL(flash_ladder, Autograd, m) {
     m.impl("attention", with_gradients);
-    for (const char* name : {"attention_backward", "decode"})
+    for (const char* name : {"attention_backward", "decode", "append"})
         m.impl(name, torch::autograd::autogradNotImplementedFallback());
 }
 
