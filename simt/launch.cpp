@@ -11,6 +11,8 @@
 namespace simt {
 namespace {
 
+constexpr std::uint64_t resident_threads = 2048, resident_blocks = 32;  // of a multiprocessor
+
 std::mutex total_mutex;
 Counters total;
 std::uint32_t next_serial = 1;
@@ -61,6 +63,15 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         throw report(Report::Kind::unsupported, "a launch of {} blocks; here are at most {}",
                      config.grid.count(), o.most_blocks);
     }
+    if (config.together) {
+        const std::uint64_t most =
+            o.multiprocessors * std::min(resident_blocks, resident_threads / config.block.count());
+        if (config.grid.count() > most) {
+            throw report(Report::Kind::unsupported,
+                         "a launch of {} blocks together; this device has room for {} of {} threads",
+                         config.grid.count(), most, config.block.count());
+        }
+    }
     report_divisions();
     const DuringLaunch memory_is_accessible;
     const std::uint64_t blocks = config.grid.count();
@@ -80,8 +91,10 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
     }
     const bool in_turns = blocks <= static_cast<std::uint64_t>(o.blocks_in_turns);
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    const std::size_t most_idle = std::max(cores, 16u);  // each takes megabytes
     const unsigned wanted = in_turns ? o.blocks_in_turns : o.workers > 0 ? o.workers : cores;
-    const int count = static_cast<int>(std::min<std::uint64_t>(wanted, blocks));
+    // Blocks that wait for each other need a thread each, however few cores run them.
+    const int count = static_cast<int>(config.together ? blocks : std::min<std::uint64_t>(wanted, blocks));
     Workers workers(count, in_turns ? blocks : 0);
     const auto work = [&] {
         std::unique_ptr<Block> own_block = take_block();
@@ -111,7 +124,7 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         workers.leave(has_failed);
         const std::lock_guard lock(total_mutex);
         total += tally;
-        idle_blocks.push_back(std::move(own_block));
+        if (idle_blocks.size() < most_idle) idle_blocks.push_back(std::move(own_block));
     };
     {
         std::vector<std::jthread> others;

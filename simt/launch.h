@@ -19,8 +19,9 @@ struct Launch {
     dim3 grid;
     dim3 block;
     std::size_t shared_bytes = 0;
-    bool checked = false;  ///< the kernel is instrumented; check for races
-    bool early = false;    ///< on a GPU it may start before the kernel before it has ended
+    bool checked = false;   ///< the kernel is instrumented; check for races
+    bool early = false;     ///< on a GPU it may start before the kernel before it has ended
+    bool together = false;  ///< all blocks run at once, so that each may wait for any other
 };
 
 /// Runs call(parameters) once per thread of every block, and waits. The parameters are `bytes` long, which

@@ -67,6 +67,11 @@ void arrive_first(bool) {}
 void clear(const Stacks::Stack&) {}
 #endif
 
+/// A page that faults makes two mappings of one, and a process may have 65,530. Where very many fibers live,
+/// the later ones have none.
+constexpr int most_guards = 16384;
+std::atomic<int> all_guards{0};
+
 /// "0-31, 64": the set bits of a sorted list.
 std::string ranges(const std::vector<int>& sorted) {
     std::string text;
@@ -83,19 +88,25 @@ std::string ranges(const std::vector<int>& sorted) {
 }  // namespace
 
 Stacks::~Stacks() {
+    release();
+}
+
+void Stacks::release() {
     if (base_ != nullptr) munmap(base_, bytes_);
+    all_guards -= std::exchange(guards_, 0);
 }
 
 void Stacks::reserve(int count) {
     const std::size_t wanted = count * stack_bytes;
     if (wanted <= bytes_) return;
-    if (base_ != nullptr) munmap(base_, bytes_);
+    release();
     void* memory =
         mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<std::byte*>(memory);
     bytes_ = wanted;
-    for (int i = 0; i < count; ++i) mprotect(base_ + i * stack_bytes, sysconf(_SC_PAGESIZE), PROT_NONE);
+    for (int i = 0; i < count && all_guards < most_guards; ++i, ++guards_, ++all_guards)
+        mprotect(base_ + i * stack_bytes, sysconf(_SC_PAGESIZE), PROT_NONE);
 }
 
 Stacks::Stack Stacks::at(int index) const {

@@ -23,7 +23,7 @@ void for_each_lane(std::uint32_t mask, F f) {
     for (; mask != 0; mask &= mask - 1) f(__builtin_ctz(mask));
 }
 
-/// Memory for the stacks of fibers, each above a page that faults.
+/// Memory for the stacks of fibers, each above a page that faults, up to a number of such pages.
 class Stacks {
   public:
     struct Stack {
@@ -42,8 +42,11 @@ class Stacks {
     }
 
   private:
+    void release();
+
     std::byte* base_ = nullptr;
     std::size_t bytes_ = 0;
+    int guards_ = 0;
 };
 
 /// Runs fibers on the thread that owns it, one at a time, each until it waits for others and switches to the

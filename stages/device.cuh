@@ -119,7 +119,8 @@ __device__ __forceinline__ void raise_count(unsigned* count) {
 
 /// ld.acquire.gpu, again and again until *count is `value`. What follows it comes after all that the
 /// threads which raised it had seen or written; bulk copies, too (fence.proxy.async). The blocks that raise
-/// it must have begun before this one, since nothing says that a block begins while another waits.
+/// it must have begun before this one, since nothing says that a block begins while another waits; or all are
+/// launched together.
 __device__ __forceinline__ void wait_for_count(const unsigned* count, unsigned value LADDER_SITE) {
 #ifdef __CUDACC__
     unsigned now;
@@ -596,8 +597,10 @@ void note_lane_sums(int first_row, const float (&m)[slices][2], const float (&l)
 // The host's side of a stage.
 
 /// When a kernel may start: after the kernel before it has ended; or early, as soon as each block of that one
-/// has ended or called let_next_kernel_start() of hopper.cuh (programmatic dependent launch, from 9.0 on).
-enum class Start : std::uint8_t { in_order, early };
+/// has ended or called let_next_kernel_start() of hopper.cuh (programmatic dependent launch, from 9.0 on); or
+/// in order and with all blocks together, so that each may wait for any other (cooperative launch). Then the
+/// device must have room for all blocks at once.
+enum class Start : std::uint8_t { in_order, early, together };
 
 /// Starts kernel<<<grid, block, shared_bytes>>>(args...). Throws CannotRun if the device has less shared
 /// memory, CheckFailed on any other launch error, and on the CPU on what the kernel does wrong.
@@ -623,18 +626,24 @@ void launch(void (*kernel)(Parameters...), dim3 grid, int block, std::size_t sha
     config.blockDim = dim3(block);
     config.dynamicSmemBytes = shared_bytes;
     config.stream = static_cast<cudaStream_t>(launch_stream());
-    cudaLaunchAttribute early{};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &early;
-    config.numAttrs = start == Start::early ? 1 : 0;
+    cudaLaunchAttribute attribute{};
+    if (start == Start::early) {
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+    } else {
+        attribute.id = cudaLaunchAttributeCooperative;
+        attribute.val.cooperative = 1;
+    }
+    config.attrs = &attribute;
+    config.numAttrs = start == Start::in_order ? 0 : 1;
     if (on_launch) {
         on_launch({reinterpret_cast<const void*>(kernel), std::int64_t{grid.x} * grid.y * grid.z, block,
                    shared_bytes});
     }
     fail_unless_ok(cudaLaunchKernelEx(&config, kernel, arguments...));
 #else
-    simt::launch({grid, dim3(block), shared_bytes, backend == Backend::checked, start == Start::early},
+    simt::launch({grid, dim3(block), shared_bytes, backend == Backend::checked, start == Start::early,
+                  start == Start::together},
                  kernel, arguments...);
 #endif
 }

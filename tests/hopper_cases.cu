@@ -269,7 +269,30 @@ __global__ void early_kernel(const int* thousand, int* numbers, int* sums, int w
     store(&sums[i], load(&numbers[(i + 1) % 128]) + input);
 }
 
+__global__ void meeting_kernel(unsigned* count, int* numbers, int* sums) {
+    const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+    store(&numbers[block], block);
+    raise_count(count);
+    wait_for_count(count, gridDim.x);
+    int sum = 0;
+    for (int i = 0; i < blocks; ++i) sum += load(&numbers[i]);
+    store(&sums[block], sum);
+}
+
 }  // namespace
+
+std::vector<int> run_meeting_kernel(int blocks, bool together) {
+    Array<int> numbers(blocks), sums(blocks);
+    Array<unsigned> count(1);
+    *count.data() = 0;
+    if (together) {
+        launch<Start::together>(meeting_kernel, dim3(blocks), 1, 0, count.data(), numbers.data(),
+                                sums.data());
+    } else {
+        launch(meeting_kernel, dim3(blocks), 1, 0, count.data(), numbers.data(), sums.data());
+    }
+    return sums.first(blocks);
+}
 
 std::vector<int> run_early_kernel(int waiting) {
     Array<int> numbers(128), sums(128), thousand(1, false);

@@ -63,4 +63,8 @@ std::vector<int> run_hand_over_kernel(bool one_barrier);
 /// @param waiting Of these threads of each block, the ones below that number wait for the first kernel.
 std::vector<int> run_early_kernel(int waiting);
 
+/// Blocks of one thread that all wait for each other; each returns the sum of their numbers. Launched
+/// together, or in order.
+std::vector<int> run_meeting_kernel(int blocks, bool together);
+
 }  // namespace simt_cases

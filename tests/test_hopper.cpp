@@ -200,6 +200,33 @@ TEST_CASE(
     }
 }
 
+namespace {
+
+std::string refusal_of_meeting(int blocks, bool together) {
+    try {
+        run_meeting_kernel(blocks, together);
+        return "none";
+    } catch (const Report& report) {
+        return report.what();
+    }
+}
+
+}  // namespace
+
+TEST_CASE("simt: blocks that are launched together may wait for each other, and others may not", "[simt]") {
+    const simt::KeptOptions kept;
+    simt::options().multiprocessors = 1;
+    simt::options().workers = 2;
+    for (const auto order : {Order::forward, Order::reversed, Order::shuffled, Order::delayed}) {
+        simt::options().order = order;
+        CHECK(run_meeting_kernel(5, true) == std::vector<int>(5, 10));
+        CHECK(refusal_of_meeting(5, false).find("waits for a count of 5, and it stays 2") !=
+              std::string::npos);
+    }
+    CHECK(refusal_of_meeting(33, true).find("33 blocks together; this device has room for 32 of 1 threads") !=
+          std::string::npos);
+}
+
 TEST_CASE("hopper: what a kernel that is launched early reads before it waits is found", "[simt]") {
     const simt::KeptOptions kept;
     std::vector<int> sums;
