@@ -1,17 +1,23 @@
 /// @file
 /// Requests with lengths of their own, and K and V in pages: where keys are, and who refuses them.
 
+#include <Eigen/Core>
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <set>
 #include <string>
 
 #include "harness/cases/inputs.h"
 #include "harness/cases/random.h"
+#include "harness/device/device_problem.h"
 #include "harness/features/cache.h"
 #include "harness/features/features.h"
 #include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
 #include "harness/problem/shape.h"
 #include "harness/problem/tensors.h"
+#include "simt/e4m3.h"
 #include "stages/errors.h"
 #include "tests/any_stage.h"
 #include "tests/catch.h"
@@ -101,6 +107,59 @@ TEST_CASE("cache: each key is in the slot that the block table says, and all oth
     CHECK(pages.row == 2 * 64);
     CHECK(pages.batch == 8 * 2 * 64);
 }
+
+#ifdef LADDER_HAS_CPU
+TEST_CASE("cache: in e4m3 each request has scales of its own, but those that share pages have one",
+          "[problem]") {
+    const auto device = open_device(Backend::cpu);
+    Stage of_cache = test::child();
+    of_cache.products = Products::of_8_bit_cache;
+    int shared = 0;
+    for (const int page_size : {0, 1, 8}) {
+        for (const std::uint64_t seed : {1, 2}) {
+            Case c = cached(4, 21, "20,21,0,13", page_size, seed);
+            c.input = "outliers";
+            const Inputs inputs = make_inputs(c);
+            const DeviceInputs on_device(*device, c, inputs);
+            Problem p;
+            const RoundedInputs rounded(*device, of_cache, c, on_device);
+            rounded.put_into(p);
+            const std::vector<int> table = block_table(c);
+            const auto number_at = [&](int b, int h, int j, int column) {
+                const int page =
+                    page_size == 0 ? b : table[b * ((21 + page_size - 1) / page_size) + j / page_size];
+                const int slot = page_size == 0 ? j : j % page_size;
+                const auto* numbers = static_cast<const simt::e4m3*>(p.K.data);
+                return simt::value_of(numbers[page * p.K.batch + h * p.K.head + slot * p.K.row + column]);
+            };
+            for (int b = 0; b < 4; ++b) {
+                const int length = length_of(c, b), first = first_sharer(c, b);
+                shared += first < b;
+                for (int h = 0; h < 2; ++h) {
+                    const float scale = p.K_scales[2 * b + h];
+                    CHECK(scale == p.K_scales[2 * first + h]);
+                    if (length > 0 && first == b && b > 0) CHECK(scale != p.K_scales[2 * (b - 1) + h]);
+                    float largest = 0;
+                    for (int j = 0; j < length; ++j) {
+                        for (int column = 0; column < 64; ++column) {
+                            const float exact = static_cast<float>(std::bit_cast<Eigen::half>(
+                                            inputs.K[((b * 2 + h) * 21 + j) * 64 + column])),
+                                        number = number_at(b, h, j, column);
+                            if (std::abs(number * scale - exact) > std::abs(exact) / 16 + scale / 512)
+                                FAIL_CHECK(number << " times " << scale << " is not " << exact);
+                            largest = std::max(largest, std::abs(number));
+                        }
+                    }
+                    if (length > 0 && first == b && (b == 3 || first_sharer(c, b + 1) != b))
+                        CHECK(largest == 448);
+                    if (page_size == 0 && length < 21) CHECK(std::isnan(number_at(b, h, length, 0)));
+                }
+            }
+        }
+    }
+    CHECK(shared > 0);
+}
+#endif
 
 TEST_CASE("cache: in a window, keys that no row sees are NaN and are not counted", "[problem]") {
     Case c = cached(4, 21, "20,21,0,13", 4);

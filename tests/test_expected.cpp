@@ -341,6 +341,18 @@ TEST_CASE("of a cache in 8 bits K and V alone are rounded, and the rule is that 
     }
     CHECK(std::sqrt(squared / size_squared) > 0.03);
     CHECK(std::sqrt(squared / size_squared) < 0.05);
+    // Its scales are of the keys that a request has, whatever comes after these.
+    Case ragged = make_case({2, 2, 1, 1, 300, 64});
+    ragged.features.lengths = "200,30";
+    Inputs before = make_inputs(ragged), after = before;
+    for (int b = 0; b < 2; ++b) {
+        const auto first = after.K.begin() + (b * 300 + (b == 0 ? 200 : 30)) * 64;
+        std::fill(first, after.K.begin() + (b + 1) * 300 * 64, std::uint16_t{0x7000});  // 8192
+    }
+    const auto O_of = [&](const Inputs& of) {
+        return Expected(ragged, of, 0, Products::of_8_bit_cache).tensors[0].values;
+    };
+    CHECK(O_of(before) == O_of(after));
     CHECK(unavoidable_bytes(c.shape, Pass::forward, {}, {.products = Products::of_8_bit_cache}) ==
           2.0 * (2 * 20 * 2 + 2000) * 64);
     CHECK(unavoidable_bytes(c.shape, Pass::forward, {}, {.takes_e4m3 = true}) ==

@@ -100,21 +100,36 @@ def git(*words):
 
 
 def earlier(path):
-    """The rows of predictions.json in each commit of the branch that changed it. Where the folder began as a copy of its
-    parent's, the rows that came along are not its own."""
+    """The rows of predictions.json in each commit of the branch that changed it, and the number of the stage's parent.
+    Where the folder began as a copy of its parent's, the rows that came along are not its own."""
     def rows(commit, name):
         return json.loads(git("show", f"{commit}:{name}") or "[]")
+
+    def parent(commit, name):
+        declared = re.search(r"[.]parent = (\d+)", git("show", f"{commit}:{Path(name).with_name('kernel.cu')}") or "")
+        return int(declared[1]) if declared else None
     log = git("log", "--first-parent", "--follow", "--format=%x00%H", "--name-status", "--", path) or ""
     found, not_its_own = [], []
     for entry in filter(None, log.split("\0")):
         commit, *status = entry.split()
         if not status:
             continue
-        found.append((commit, rows(commit, status[-1])))
+        found.append((commit, rows(commit, status[-1]), parent(commit, status[-1])))
         if status[0].startswith("C"):
             not_its_own = rows(f"{commit}^", status[1])
             break
-    return [(commit, [row for row in were if row not in not_its_own]) for commit, were in found]
+    return [(commit, [row for row in were if row not in not_its_own], parent) for commit, were, parent in found]
+
+
+def missing(history, rows):
+    """For each commit, the newest last, its rows that are not among these. A stage may get another parent; a row may then
+    say which one it had when it was written."""
+    kept, parents = [predicted(row) for row in rows], {}
+    for commit, were, parent in history:
+        were = [predicted(row) for row in were]
+        for row in were:
+            parents.setdefault(json.dumps(row), parent)
+        yield commit, [row for row in were if row not in kept and {**row, "parent": parents[json.dumps(row)]} not in kept]
 
 
 def predicted(row):
@@ -129,9 +144,16 @@ class PredictionsTest(unittest.TestCase):
             self.skipTest("the history is not here")
         for path in sorted(ROOT.glob("stages/*/predictions.json")):
             rows = json.loads(path.read_text(encoding="utf-8"))
-            for commit, were in earlier(str(path.relative_to(ROOT))):
+            for commit, lost in missing(reversed(earlier(str(path.relative_to(ROOT)))), rows):
                 with self.subTest(page=path.parent.name, commit=commit[:10]):
-                    self.assertEqual([row for row in map(predicted, were) if row not in map(predicted, rows)], [])
+                    self.assertEqual(lost, [])
+
+    def test_a_row_may_say_which_parent_it_had_and_nothing_else(self):
+        row = {"problem": "decode 8k", "quantity": "over parent", "value": 1.2}
+        for now, found in ((row, []), ({**row, "parent": 17}, []), ({**row, "parent": 81}, [row]), ({**row, "value": 1.1}, [row]),
+                           ({**row, "recorded": "over 17, decode 8k"}, [])):
+            history = [("a", [row], 17), ("b", [row], 81)]
+            self.assertEqual([lost for _, lost in missing(history, [now])], [found, found], now)
 
     def test_a_copied_folder_is_held_to_its_own_predictions(self):
         parent, own, second = ({"problem": problem} for problem in ("causal 2k", "causal 16k", "unmasked"))
@@ -141,8 +163,8 @@ class PredictionsTest(unittest.TestCase):
                 (ROOT / name).write_text(json.dumps(rows), encoding="utf-8")
                 git("add", name)
                 git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", name)
-            self.assertEqual([rows for _, rows in earlier("27")], [[own, second], [own], []])
-            self.assertEqual([rows for _, rows in earlier("05")], [[parent]])
+            self.assertEqual([rows for _, rows, _ in earlier("27")], [[own, second], [own], []])
+            self.assertEqual([rows for _, rows, _ in earlier("05")], [[parent]])
 
     def test_lessons_have_predictions_as_data_and_their_verdict_first(self):
         for page in LESSONS:

@@ -128,8 +128,8 @@ class PartsTest(unittest.TestCase):
 
     def test_a_stage_that_the_parts_recording_has_not_where_it_shows_has_another_recordings_speedup(self):
         whole = derived([row_of("train", 74, 1.0, folder=HERE.stage(74).folder)])
-        rows = [row_of("decode", stage, ms, Nq=1, parent=17, shows_here=True, folder=HERE.stage(stage).folder)
-                for stage, ms in ((17, 2.0), (74, 1.0))]
+        rows = [row_of("decode", stage, ms, Nq=1, parent=81, shows_here=True, folder=HERE.stage(stage).folder)
+                for stage, ms in ((81, 2.0), (74, 1.0))]
         other = derived(rows, kernels=fields({HERE.stage(74).folder: HERE.stage(74).fingerprint}))
         other["hardware"]["gpu"] = SHOWN_GPU
         for kernels, marked in ((other["kernels"], False), (fields({HERE.stage(74).folder: "another"}), True)):

@@ -12,18 +12,21 @@ def features(sources, page, *_):
     arguments = {row["feature"]: row["arguments"].split() for row in sources.listed["features"]}
     kept = {}
     for stage in sources.stages.values():
-        if stage.takes and all(arguments[word] for word in stage.takes):
+        if (stage.takes or stage.in_e4m3) and all(arguments[word] for word in stage.takes):
             for takes in stage.at_once:
-                kept.setdefault(takes, []).append(stage)
+                kept.setdefault((takes, stage.in_e4m3), []).append(stage)
 
     def linked(stages):
         links = (f"[{stage.number}]({page.link(f'stages/{stage.folder}/README.md')}) "
                  f"({', '.join(map(str, stage.head_dims))})" for stage in stages)
         return ", ".join(links) or "no stage"
 
-    rows = [[", ".join(f"`{name}`" for word in takes for name in arguments[word]),
+    def names(takes, in_e4m3):
+        return [*(f"{tensor.lower()}_scale" for tensor in in_e4m3), *(name for word in takes for name in arguments[word])]
+
+    rows = [[", ".join(f"`{name}`" for name in names(*asked)),
              linked(stage for stage in stages if not stage.backward), linked(stage for stage in stages if stage.backward)]
-            for takes, stages in kept.items()]
+            for asked, stages in kept.items()]
     return table(["arguments of one call", "O by (head dimensions)", "gradients by"], rows)
 
 

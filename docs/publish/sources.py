@@ -33,7 +33,7 @@ class Stage:
         self.backward = properties["pass"] == "backward"
         self.experiment, self.for_order = properties["experiment"], properties["for_order"]
         self.capability = properties["compute_capability"]  # the only one it runs on, if it is one
-        self.takes = tuple(properties["takes"].split())
+        self.takes, self.in_e4m3 = tuple(properties["takes"].split()), properties["in_e4m3"]  # "", "KV" or "QKV"
         self.at_once = [tuple(words.split()) for words in properties["at_once"].split(";")]  # of these, in one call
         self.last_of_part, self.eight_bits = properties["last_of_part"], properties["eight_bits"]
         self.counted_on, self.counted_parent = properties["counted_on"], properties["counted_parent"]

@@ -13,6 +13,7 @@
 #include "harness/commands/commands.h"
 #include "harness/commands/options.h"
 #include "harness/count/counting.h"
+#include "harness/device/device_problem.h"
 #include "harness/features/features.h"
 #include "harness/features/work.h"
 #include "harness/ladder/ladder.h"
@@ -206,6 +207,7 @@ Printout run(const ListOptions& options) {
                       {"for_order", "exists for the order of its sums"},
                       {"last_of_part", "last of its part"},
                       {"eight_bits", "multiplies in 8 bits"},
+                      {"in_e4m3", "takes in e4m3, with scales"},
                       {"takes", "takes besides a causal mask"},
                       {"at_once", "as many of these as go with each other"},
                       {"counted_on", "where its change shows in counted work"},
@@ -240,6 +242,8 @@ Printout run(const ListOptions& options) {
             for (const FeatureInfo* info : choice) words.emplace_back(info->word());
             at_once.push_back(fmt::format("{}", fmt::join(words, " ")));
         }
+        std::string in_e4m3;
+        for (const Tensor tensor : tensors_in_e4m3(stage)) in_e4m3 += "QKV"[static_cast<int>(tensor)];
         const std::string time_is = recorded_as(timed, stage), profile_is = recorded_as(profiled, stage);
         by_time[time_is].push_back(fmt::format("{:02}", stage.number));
         by_profile[profile_is].push_back(fmt::format("{:02}", stage.number));
@@ -249,9 +253,9 @@ Printout run(const ListOptions& options) {
              stage.formerly.empty() ? Cell() : Cell(stage.formerly), kernel_fingerprint(stage.folder()),
              name(stage.pass), anywhere ? Cell() : Cell(needed), yes_or_no(is_experiment(stage)),
              yes_or_no(is_for_order(stage)), yes_or_no(is_last_of_part(stage)),
-             yes_or_no(stage.products != Products::of_16_bits), fmt::format("{}", fmt::join(taken, " ")),
-             fmt::format("{}", fmt::join(at_once, "; ")), options_of(counted),
-             compared != nullptr ? Cell(compared->folder()) : Cell(),
+             yes_or_no(stage.products != Products::of_16_bits), in_e4m3,
+             fmt::format("{}", fmt::join(taken, " ")), fmt::format("{}", fmt::join(at_once, "; ")),
+             options_of(counted), compared != nullptr ? Cell(compared->folder()) : Cell(),
              compared != nullptr ? Cell(options_of(problem)) : Cell(), time_is, profile_is});
     }
     Table families("regimes", "",

@@ -199,22 +199,40 @@ RoundedInputs::Rounded in_e4m3(Device& device, const Case& c, const InE4m3& one,
     Placement placed = of_16;
     if (placed.row % 16 != 0) placed.batch *= 2, placed.head *= 2, placed.row *= 2;
     std::vector<std::uint8_t> numbers(dense.size());
-    std::vector<float> scale_of(std::size_t(placed.B) * placed.heads);
+    const std::vector<int> owners = scale_owners(c);  // of Q, requests alone
+    const auto owner_of = [&](int head) {             // of a page or of a request
+        const int b = head / placed.heads;
+        return (one.tensor == Tensor::Q ? b : owners[b]) * placed.heads + head % placed.heads;
+    };
+    const int heads = placed.B * placed.heads;
+    std::vector<float> largest_of(heads), scale_of(std::size_t(c.shape.B) * placed.heads);
     const std::size_t size = std::size_t(placed.N) * placed.d;  // of a head
     with_type(c.dtype, [&](auto type) {
-        parallel_for(static_cast<int>(scale_of.size()), [&](int head) {
-            const auto* from = reinterpret_cast<const decltype(type)*>(dense.data() + head * size);
-            float largest = 0;
+        const auto head_at = [&](int head) {
+            return reinterpret_cast<const decltype(type)*>(dense.data() + head * size);
+        };
+        parallel_for(heads, [&](int head) {
+            const auto* from = head_at(head);
+            float largest = 0;  // of numbers: what is NaN has no request
             for (std::size_t i = 0; i < size; ++i)
                 largest = std::max(largest, std::abs(static_cast<float>(from[i])));
-            const E4m3Scale scale(largest);
-            scale_of[head] = scale.scale;
+            largest_of[head] = largest;
+        });
+        for (int head = 0; head < heads; ++head)
+            scale_of[owner_of(head)] = std::max(scale_of[owner_of(head)], largest_of[head]);
+        parallel_for(heads, [&](int head) {
+            const auto* from = head_at(head);
+            const E4m3Scale scale(scale_of[owner_of(head)]);
             for (std::size_t i = 0; i < size; ++i) {
                 const auto number = simt::round_to<simt::e4m3>(static_cast<float>(from[i]) * scale.inverse);
                 numbers[head * size + i] = number.bits;
             }
         });
     });
+    for (int k = std::ssize(scale_of); k-- > 0;) {
+        const int b = k / placed.heads, owner = one.tensor == Tensor::Q ? b : first_sharer(c, b);
+        scale_of[k] = E4m3Scale(scale_of[owner * placed.heads + k % placed.heads]).scale;
+    }
     Buffer placed_numbers(device, placed.span(), one.name, false);
     upload(device, placed_numbers.data(), placed, numbers.data());
     const View view = placed.at(placed_numbers.data());

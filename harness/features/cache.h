@@ -22,6 +22,14 @@ std::vector<int> block_table(const Case& c);
 /// prefix; and with even seeds any number more.
 int shared_keys(const Case& c, int b);
 
+/// The first of the requests whose scales request b has in a cache of e4m3: those that share pages with each
+/// other, one after the other, have the same.
+int first_sharer(const Case& c, int b);
+
+/// Which request has the scales that each page of the pool is rounded with, or each request's part of a cache
+/// without pages. Pages that no request has are those of request 0.
+std::vector<int> scale_owners(const Case& c);
+
 /// K or V of a case, from the dense (B, Hkv, Nk, d) of the host to the dense tensor that placement() places:
 /// its pages, if there are any. Where no request has a key there is NaN, also before the first key that a
 /// window leaves: a cache may have given up what no row will see again.

@@ -46,6 +46,17 @@ std::vector<int> block_table(const Case& c) {
     return table;
 }
 
+std::vector<int> scale_owners(const Case& c) {
+    const std::vector<int> table = block_table(c);
+    std::vector<int> owners(table.empty() ? c.shape.B : pool_pages(c));
+    if (table.empty()) std::iota(owners.begin(), owners.end(), 0);
+    const std::size_t of_request = table.size() / c.shape.B;
+    for (std::size_t k = 0; k < table.size(); ++k) {
+        if (table[k] >= 0) owners[table[k]] = first_sharer(c, static_cast<int>(k / of_request));
+    }
+    return owners;
+}
+
 std::vector<std::uint16_t> in_slots(const Case& c, const std::vector<std::uint16_t>& dense) {
     const Shape& s = c.shape;
     const bool paged = c.features.page_size > 0;

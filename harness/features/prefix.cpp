@@ -22,6 +22,11 @@ int shared_keys(const Case& c, int b) {
     return c.features.prefix + static_cast<int>(pages) * c.features.page_size;
 }
 
+int first_sharer(const Case& c, int b) {
+    while (shared_keys(c, b) > 0) --b;
+    return b;
+}
+
 namespace {
 
 /// The most keys in whole pages that each row of each request sees; at least 0.

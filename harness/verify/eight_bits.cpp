@@ -103,6 +103,13 @@ EightBits EightBits::of(const Matrix& X) {
     return of(X, Eigen::VectorXi::LinSpaced(X.rows(), 0, static_cast<int>(X.rows()) - 1), X.rows());
 }
 
+EightBits EightBits::of(const Matrix& X, float largest) {
+    const E4m3Scale scale(largest);
+    EightBits rounded{X, reference::Vector::Constant(X.rows(), scale.scale)};
+    for (double& x : rounded.numbers.reshaped()) x = to_e4m3(static_cast<float>(x) * scale.inverse);
+    return rounded;
+}
+
 EightBitHead round_head(const Matrix& Q, const Eigen::VectorXi& rows, const Matrix& K, const Matrix& V,
                         double scale, Products products) {
     const bool rotates = products >= Products::of_8_rotated;

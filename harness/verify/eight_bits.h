@@ -19,6 +19,8 @@ struct EightBits {
 
     /// The same of all rows, with one scale.
     static EightBits of(const reference::Matrix& X);
+    /// The same, in which this element becomes 448, and what is above it, too.
+    static EightBits of(const reference::Matrix& X, float largest);
 
     reference::Matrix values() const { return scales.asDiagonal() * numbers; }
 };

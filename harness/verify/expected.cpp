@@ -10,6 +10,7 @@
 #include <set>
 
 #include "harness/base/parallel.h"
+#include "harness/features/cache.h"
 #include "harness/features/features.h"
 #include "harness/problem/tensors.h"
 #include "harness/verify/eight_bits.h"
@@ -197,6 +198,26 @@ struct KeySizes {
     }
 };
 
+/// The largest element of K or V in a cache, of each head of the requests that have one scale: (B, Hkv).
+template <class T>
+std::vector<float> largest_in_cache(const Case& c, const std::vector<std::uint16_t>& X) {
+    const Shape& s = c.shape;
+    std::vector<float> largest(std::size_t(s.B) * s.Hkv);
+    auto* data = const_cast<std::uint16_t*>(X.data());  // only read
+    const View view = dense_view(data, s.Hkv, s.Nk, s.d);
+    for (int b = 0; b < s.B; ++b) {
+        for (int h = 0; h < s.Hkv; ++h) {
+            float& of_all = largest[first_sharer(c, b) * s.Hkv + h];
+            const int keys = length_of(c, b);
+            const auto rows = head_of<T>(view, b, h, keys, s.d).template cast<float>();
+            if (keys > 0) of_all = std::max(of_all, rows.cwiseAbs().maxCoeff());
+        }
+    }
+    for (int k = 0; k < s.B * s.Hkv; ++k)
+        largest[k] = largest[first_sharer(c, k / s.Hkv) * s.Hkv + k % s.Hkv];
+    return largest;
+}
+
 /// Fills in O and L.
 template <class T>
 void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, Products products) {
@@ -215,6 +236,11 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
     std::vector<EightBitErrors> of_8_bits(quantized ? errors.size() : 0);
     std::vector<std::pair<double, double>> of_tanh(errors.size());  // squares of its errors, and of O
     if (rounds) expected.unquantized_O.resize(O.values.size());
+    std::vector<float> largest_K, largest_V;
+    if (of_cache) {
+        largest_K = largest_in_cache<T>(c, inputs.K);
+        largest_V = largest_in_cache<T>(c, inputs.V);
+    }
     parallel_for(heads_of(c) * pieces, [&](int item) {
         const int i = item / pieces;
         const int first = item % pieces * piece_rows, n = std::min(piece_rows, rows - first);
@@ -229,7 +255,11 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
             const Matrix O_16 = reference::attention(Q, some, K, V, scale, mask).O;
             std::copy_n(O_16.data(), O_16.size(), expected.unquantized_O.data() + row * s.d);
         }
-        if (of_cache) K = EightBits::of(heads.K(i)).values(), V = EightBits::of(heads.V(i)).values();
+        if (of_cache) {
+            const int head = i / s.H * s.Hkv + i % s.H / (s.H / s.Hkv);
+            K = EightBits::of(heads.K(i), largest_K[head]).values();
+            V = EightBits::of(heads.V(i), largest_V[head]).values();
+        }
         if (quantized) {
             const EightBitHead head = round_head(heads.Q(i), some, heads.K(i), heads.V(i), scale, products);
             emulated.emplace(head, some, mask, products);

@@ -162,7 +162,7 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: 
         or with block_table pools of pages, (pages, page_size, Hkv, d), where page_size is a power of two. They are read
         where they lie, whatever their strides, so d must be one of the stage's own.
     k_scale, v_scale: what the numbers of caches in float8_e4m3fn are multiplied by, as quantize(cache, axis=2) gives them:
-        (B, Hkv), fp32, or one number for all.
+        (B, Hkv), fp32, or one number for all. Requests that share a page need the same ones.
     block_table: (B, n): in which pages a request's keys are, in their order. Requests may share pages. Entries past
         a request's last key mean nothing. In a window nothing is read of the keys before the first that row 0 sees, so
         their pages may be given to others; but each entry must name a page.
@@ -172,7 +172,7 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: 
         read for all requests together. Not with a window.
     causal: of a draft of Nq rows, row i sees the keys j <= i + keys - Nq: the last row sees all.
     window, softcap, alibi_slopes, sinks: as in attention(), where a row's position is that of the causal mask,
-        i + keys - Nq. A cache in float8_e4m3fn takes none of them.
+        i + keys - Nq. A cache in float8_e4m3fn takes none of them, and no prefix.
     Otherwise as attention(), and so are integers: those on a GPU are not checked.
 
     Returns O (B, Nq, H, d), laid out as q is; or (O, L), with L (B, H, Nq), fp32. There are no gradients.

@@ -17,6 +17,7 @@ from flash_ladder import torch as ladder
 __all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache", "NotTaken"]
 
+E4M3 = torch.float8_e4m3fn
 BACKEND = "gpu" if torch.cuda.is_available() else "cpu"
 HEAD_DIMS = {d for stage in flash_ladder.stages() for d in stage.head_dims}
 #: Features of a problem, each by an example for 8 rows and keys
@@ -172,12 +173,18 @@ def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen, *arguments, **
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
                             cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None,
                             causal=False, window_size=(-1, -1), softcap=0.0, rotary_interleaved=True,
-                            alibi_slopes=None, num_splits=0, return_softmax_lse=False):
+                            alibi_slopes=None, num_splits=0, return_softmax_lse=False, *, q_descale=None,
+                            k_descale=None, v_descale=None):
     """(B, N, H, d) each. New rows k and v are written to the cache first, and rotated before, if there are rotary_cos and
     rotary_sin, (positions, columns / 2). A stage of decoding takes lengths, pages, windows and scores. A cache that begins
-    with padding, and one of other head dimensions, is asked of attention(), request by request, of keys that are copied."""
+    with padding, and one of other head dimensions, is asked of attention(), request by request, of keys that are copied.
+
+    k_descale, v_descale: FlashAttention-3's, (B, Hkv): what a cache in float8_e4m3fn is multiplied by; 1 by default. New
+    rows are divided by them and rounded to the cache. Queries stay in 16 bits."""
     if block_table is None and cache_batch_idx is None:
         k_cache, v_cache = k_cache[:len(q)], v_cache[:len(q)]  # a cache for more requests is taken
+    scales = _descales(q, k_cache, v_cache, q_descale, k_descale, v_descale, windows=window_size != (-1, -1),
+                       softcap=softcap, ALiBi=alibi_slopes is not None, padding=cache_leftpad is not None)
     lengths = _lengths(cache_seqlens, q)
     _require_rows(q, k_cache, k, v, rotary_cos, rotary_sin, lengths, cache_batch_idx, cache_leftpad, block_table)
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k_cache, v_cache, k, v) if x is not None):
@@ -188,12 +195,12 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
         # Without a mask all rows of q are at one position.
         q, lengths = ladder.append(k_cache, v_cache, k, v, lengths, q=q, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
                                    rotary_interleaved=rotary_interleaved, causal=causal or window != (-1, -1),
-                                   cache_batch_idx=cache_batch_idx, block_table=block_table)
+                                   cache_batch_idx=cache_batch_idx, block_table=block_table, **scales)
     asked = dict(causal=causal, window=window, softcap=softcap, alibi_slopes=alibi_slopes, scale=softmax_scale)
     if is_decoding(q.shape[-1], cache_leftpad is not None):
-        rows = (k_cache, v_cache) if entries is None else (k_cache[entries], v_cache[entries])
+        rows = [x if entries is None else _rows_of(x, entries) for x in (k_cache, v_cache)]
         O, L = ladder.decode(q, *rows, block_table=block_table, seqused=None if lengths is None else lengths.int(),
-                             **asked, return_lse=True)
+                             **asked, **scales, return_lse=True)
         return (O, L) if return_softmax_lse else O
     slopes, results = _slopes_of(len(q), alibi_slopes), []
     ends = [None] * len(q) if lengths is None else lengths.tolist()
@@ -206,6 +213,30 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
                                   softcap, slopes[i], False, False)[:2])
     O, L = (torch.cat(parts) for parts in zip(*((O.transpose(1, 2), L) for O, L in results)))
     return (O, L) if return_softmax_lse else O
+
+
+def _descales(q, k_cache, v_cache, q_descale, k_descale, v_descale, **asked):
+    """k_scale and v_scale of decode(), of a cache in e4m3; what no stage takes with it is refused."""
+    if q.dtype == E4M3 or q_descale is not None:
+        raise NotTaken("queries in float8_e4m3fn with a cache: q_descale")
+    given = {"k": (k_cache, k_descale), "v": (v_cache, v_descale)}
+    if all(cache.dtype != E4M3 and descale is None for cache, descale in given.values()):
+        return {}
+    for name, (cache, descale) in given.items():
+        if cache.dtype != E4M3:
+            other = f"{name}_descale is given" if descale is not None else "the other cache is float8_e4m3fn"
+            raise TypeError(f"{name}_cache is {str(cache.dtype).removeprefix('torch.')} and {other}")
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise NotTaken(f"{name} with a cache in float8_e4m3fn")
+    if q.shape[-1] not in HEAD_DIMS:
+        raise NotTaken(f"a cache in float8_e4m3fn with a head dimension of {q.shape[-1]}")
+    return {f"{name}_scale": 1.0 if descale is None else descale for name, (_, descale) in given.items()}
+
+
+def _rows_of(cache, entries):
+    """Of a cache in e4m3 as bytes: on a CPU PyTorch copies no rows of that type."""
+    return cache.view(torch.uint8)[entries].view(E4M3) if cache.dtype == E4M3 else cache[entries]
 
 
 def _require_rows(q, k_cache, k, v, cos, sin, lengths, entries, padding, block_table):

@@ -16,8 +16,8 @@ struct Taken {
 };
 
 /// Claims of a stage whose blocks, as many as there are places at most, take even shares of tiles of Bc keys;
-/// but for those of its softmax. `in_8_bits`: K and V are, with scales, and Q is stored by threads.
-inline Taken claim_taken(Claims& c, int Bc, int places, bool in_8_bits = false) {
+/// but for those of its softmax.
+inline Taken claim_taken(Claims& c, int Bc, int places) {
     const Counted& p = c.p;
     const int group = p.group(), Tc = (p.shape.Nk + Bc - 1) / Bc;
     const int Tr = (group * p.shape.Nq + 15) / 16, query_tiles = static_cast<int>(p.heads()) / group * Tr;
@@ -67,24 +67,18 @@ inline Taken claim_taken(Claims& c, int Bc, int places, bool in_8_bits = false) 
     c.is("atomics", atomics);
     c.is("fences", 2 * atomics);
     c.is("workspace_bytes", rest == 0 ? 0 : 2 * blocks * 16 * (p.d() + 2) * 4 + rest * 4);
-    const auto with_keys = std::count_if(pieces.begin(), pieces.end(), [](auto& v) { return v.tiles > 0; });
-    c.is("shared_exchange_bytes", exchanged_by_warps(pieces, p) + atomics * (1 + warps * 32) +
-                                      (in_8_bits ? with_keys * 16 * p.d() * 2 : 0));
-    divides += divides_of_warps(undivided);
-    c.is("divides", divides);
+    c.is("shared_exchange_bytes", exchanged_by_warps(pieces, p) + atomics * (1 + warps * 32));
+    c.is("divides", divides + divides_of_warps(undivided));
     // Q is read for a share with a visible key, and for no other.
     const Count queries = sum(pieces, [](auto& v) { return v.tiles > 0 ? v.queries : 0; });
-    // Each thread loads the scale of K for a share, and that of V for a division.
-    const Count KV_bytes = in_8_bits ? KV_bytes_of(pieces, p) / 2 : KV_bytes_of(pieces, p);
-    const Count scale_bytes = in_8_bits ? 4 * (pieces.size() * warps * 32 + divides) : 0;
-    c.is("global_load_bytes", KV_bytes + scale_bytes + queries * p.d() * 2 + load_bytes);
+    c.is("global_load_bytes", KV_bytes_of(pieces, p) + queries * p.d() * 2 + load_bytes);
     c.is("global_store_bytes", output_bytes(p) + rows_of_parts * (p.d() + 2) * 4);
     return {pieces, exponentials};
 }
 
 /// The same of one that finds the maximum and the sum of each row in each key tile.
-inline void claim_shares(Claims& c, int Bc, int places, bool in_8_bits = false) {
-    const auto [pieces, merge_exponentials] = claim_taken(c, Bc, places, in_8_bits);
+inline void claim_shares(Claims& c, int Bc, int places) {
+    const auto [pieces, merge_exponentials] = claim_taken(c, Bc, places);
     c.is("shuffles", tiles_of(pieces) * warps * 2 * 4);
     c.is("exponentials", exponentials_of_warps(pieces, Bc) + merge_exponentials);
 }

@@ -8,12 +8,11 @@ using namespace ladder;
 
 constexpr int Br = 16;                          // query rows of a tile
 constexpr int warps = 4, threads = 32 * warps;  // of a block
+constexpr int per_sm = 2;                       // blocks of a multiprocessor, to hide waits
 
-using e4m3 = std::uint8_t;
-
-/// Keys of a tile, and tiles of the ring: what fills a multiprocessor's shared memory.
+/// Keys of a tile, and tiles of the ring: those of all blocks fill a multiprocessor's shared memory.
 template <int d>
-constexpr int Bc = d > 128 ? 128 : 256;
+constexpr int Bc = d > 128 ? 64 : 128;
 template <int d>
 constexpr int slice = Bc<d> / warps;  // keys of a tile that a warp takes
 template <int d>
@@ -22,8 +21,8 @@ constexpr int depth = d > 64 ? 3 : 6;
 template <class T, int d>
 struct Shared {
     T Q[Br][d];
-    e4m3 K[depth<d>][Bc<d>][d];  // tile j is in slot j % depth
-    e4m3 V[depth<d>][Bc<d>][d];
+    std::uint8_t K[depth<d>][Bc<d>][d];  // tile j is in slot j % depth
+    std::uint8_t V[depth<d>][Bc<d>][d];
     bool is_last;  // of the blocks that share a query tile
 };
 
@@ -47,9 +46,8 @@ struct PackedRow {
     static __host__ __device__ int count(const Shape& s) { return s.H / s.Hkv * s.Nq; }
 };
 
-/// Copies packed rows first .. first + 15 of Q into a tile. Rows past the last become 0. Of each
-/// 16 columns of K, ldmatrix gives lane t bytes 4t to 4t + 3. The same columns of Q go where lane t finds its
-/// own: 2t, 2t + 1, 2t + 8 and 2t + 9. A sum over columns may take them in any order.
+/// Copies packed rows first .. first + 15 of Q into a tile. Rows past the last become 0. Of each 16 columns,
+/// 4t to 4t + 3 go to places 2t, 2t + 1, 2t + 8 and 2t + 9, since ldmatrix gives lane t these bytes of K.
 template <class T, int d>
 __device__ void load_queries(T (&tile)[Br][d], const Problem& p, int b, int h_kv, int first) {
 #pragma unroll
@@ -65,19 +63,39 @@ __device__ void load_queries(T (&tile)[Br][d], const Problem& p, int b, int h_kv
     }
 }
 
-/// Starts copying rows first .. first + Bc - 1 of X (N, d) into a tile. Rows from N on become 0.
-template <int d>
-__device__ void load_tile(e4m3 (&tile)[Bc<d>][d], const e4m3* X, std::int64_t stride, int first, int N) {
+/// The slot of key j of a request in its page, which the block table names: j % page_size. Without a table
+/// the request is one page.
+__device__ int page_of(const Problem& p, int b, int j) {
+    if (p.block_table == nullptr) return b;
+    return load(p.block_table + b * ceil_div(p.Nk, p.page_size) + (j >> (__ffs(p.page_size) - 1)));
+}
+__device__ int slot_of(const Problem& p, int j) {
+    return p.block_table == nullptr ? j : j & (p.page_size - 1);
+}
+
+/// Starts copying keys first .. first + Bc - 1 of request b into tiles of K and V. Keys from Nk on become 0,
+/// whatever their slots hold. Each lane looks up the page of one key of its warp, and where K and V have it.
+template <class T, int d>
+__device__ void load_tiles(T (&K)[Bc<d>][d], T (&V)[Bc<d>][d], const Problem& p, int b, int h_kv, int first,
+                           int Nk) {
+    constexpr int block_rows = threads * 16 / d, warp_rows = 32 * 16 / d;  // copied at a time
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int own = first + lane / warp_rows * block_rows + warp * warp_rows + lane % warp_rows;
+    const std::int64_t page = own < Nk ? page_of(p, b, own) : 0, slot = slot_of(p, own);
+    const std::int64_t own_K = page * p.K.batch + slot * p.K.row, own_V = page * p.V.batch + slot * p.V.row;
     const int row = threadIdx.x / (d / 16), column = threadIdx.x % (d / 16) * 16;
-    const e4m3* source = X + (first + row) * stride + column;
 #pragma unroll
-    for (int n = 0; n < Bc<d>; n += threads * 16 / d) {
-        copy_async<Reads::once>(at(tile, row + n, column), source + n * stride, first + row + n < N);
+    for (int n = 0; n < Bc<d>; n += block_rows) {
+        const int j = first + row + n, from = n / block_rows * warp_rows + row % warp_rows;
+        const T* K_row = matrix<T>(p.K, 0, h_kv) + column + __shfl_sync(~0u, own_K, from);
+        const T* V_row = matrix<T>(p.V, 0, h_kv) + column + __shfl_sync(~0u, own_V, from);
+        copy_async<Reads::once>(at(K, row + n, column), K_row, j < Nk);
+        copy_async<Reads::once>(at(V, row + n, column), V_row, j < Nk);
     }
 }
 
-__device__ bool visible(const Problem& p, int row, int key) {
-    return key < p.Nk && (!p.causal || key <= row + p.Nk - p.Nq);
+__device__ bool visible(const Problem& p, int Nk, int row, int key) {
+    return key < Nk && (!p.causal || key <= row + Nk - p.Nq);
 }
 
 /// S = Q K^T, (16, slice): the rows of the tile and this warp's keys of it (algorithm 1, line 8).
@@ -93,7 +111,6 @@ __device__ void score(Shared<T, d>& shared, int j, float (&S)[slice<d> / 8][4]) 
         for (int n = 0; n < slice<d>; n += 16) {
             ldmatrix(kt,
                      at(shared.K[j % depth<d>], slice<d> * warp + n + b_row(lane), k + 2 * b_column(lane)));
-#pragma unroll
             for (int c = 0; c < 4; ++c) {  // 8 keys, 16 columns
                 const uint2 pairs = unpack_e4m3<T>(kt[c]);
                 mma<T>(S[n / 8 + c / 2], q[c % 2], pairs.x, pairs.y);
@@ -105,7 +122,7 @@ __device__ void score(Shared<T, d>& shared, int j, float (&S)[slice<d> / 8][4]) 
 /// Turns the scores S (16, slice) with key tile j into P, and rescales O to the new m (algorithm 1, line 9).
 /// Lanes hold rows g and g + 8.
 template <int d>
-__device__ void softmax(const Problem& p, float K_scale, int first_row, int j, bool masked,
+__device__ void softmax(const Problem& p, float K_scale, int Nk, int first_row, int j, bool masked,
                         float (&S)[slice<d> / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const float scale = p.scale * K_scale * log2_e;  // scores and m are in base 2
@@ -116,7 +133,7 @@ __device__ void softmax(const Problem& p, float K_scale, int first_row, int j, b
         const int query[2] = {row / group, (row + 8) / group};
 #pragma unroll
         for (int c = 0; c < slice<d> / 2; ++c) {
-            if (!visible(p, query[row_of(c)], key + column_of(c))) S[c / 4][c % 4] = -inf;
+            if (!visible(p, Nk, query[row_of(c)], key + column_of(c))) S[c / 4][c % 4] = -inf;
         }
     }
 
@@ -157,12 +174,13 @@ __device__ void softmax(const Problem& p, float K_scale, int first_row, int j, b
 
 /// Folds key tile j, given its S, into this warp's m, l and O (16, d), which are of its own keys (algorithm
 /// 1, lines 9 and 10). P and V become fp16 whatever T is, since it holds both. ldmatrix transposes pairs of
-/// bytes, so of 16 columns the even ones are one product, the odd ones another.
+/// bytes; put side by side by key, those of the even columns are one product, those of the odd ones another.
 template <class T, int d>
-__device__ void fold(Shared<T, d>& shared, const Problem& p, float K_scale, int first_row, int j, bool masked,
-                     float (&S)[slice<d> / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
+__device__ void fold(Shared<T, d>& shared, const Problem& p, float K_scale, int Nk, int first_row, int j,
+                     bool masked, float (&S)[slice<d> / 8][4], float (&O)[d / 8][4], float (&m)[2],
+                     float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    softmax<d>(p, K_scale, first_row, j, masked, S, O, m, l);
+    softmax<d>(p, K_scale, Nk, first_row, j, masked, S, O, m, l);
 #pragma unroll
     for (int k = 0; k < slice<d> / 8; k += 2) {
         std::uint32_t P[4];
@@ -172,9 +190,7 @@ __device__ void fold(Shared<T, d>& shared, const Problem& p, float K_scale, int 
             std::uint32_t v[4];
             ldmatrix_transposed(
                 v, at(shared.V[j % depth<d>], slice<d> * warp + 8 * k + a_row(lane), n + 2 * a_column(lane)));
-#pragma unroll
             for (int c = 0; c < 4; c += 2) {  // 16 keys, 16 columns
-                // Two keys of a column side by side: of the even one in the low half, of the odd one above
                 const uint2 upper = unpack_e4m3<fp16>(__byte_perm(v[c], 0, 0x3120));
                 const uint2 lower = unpack_e4m3<fp16>(__byte_perm(v[c + 1], 0, 0x3120));
                 mma<fp16>(O[n / 8 + c], P, upper.x, lower.x);
@@ -247,46 +263,89 @@ __device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, con
     }
 }
 
-/// What the blocks take of the query tiles, which are numbered through all heads: an even share of the key
-/// tiles (Tc for each) of the first `rest`, then tiles rest + block, rest + block + blocks, ...
-struct Shares {
-    int Tr, Tc, tiles, blocks, rest, least, more;
+/// Keys of a request, which are the first of its Nk.
+__device__ int keys_of(const Problem& p, int b) {
+    return p.lengths == nullptr ? p.Nk : load(p.lengths + b);
+}
 
-    /// Even blocks are equally many for each query tile. Shares keep all resident blocks busy, for one more
-    /// part to merge where a share spans two query tiles. They pay from 16 key tiles each on if more than an
-    /// eighth of the blocks would idle without them, and from 256 on if fewer would.
-    Shares(const Shape& s, int resident)
-        : Tr(ceil_div(PackedRow::count(s), Br)), Tc(ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>)) {
-        tiles = s.B * s.Hkv * Tr;
-        const int even_blocks = tiles > resident ? resident : tiles * min(Tc, resident / tiles);
-        const int worth_sharing = 8 * even_blocks < 7 * resident ? 16 : 256;  // key tiles of a share
-        blocks = tiles * Tc / worth_sharing >= resident ? resident : even_blocks;
-        rest = tiles % blocks * Tc < blocks ? 0 : tiles % blocks;  // too few to share
-        least = rest * Tc / blocks, more = rest * Tc % blocks;  // a share's key tiles; shares with one more
+/// Key tiles of a query tile. Without keys it still has one, for a block to write its rows.
+template <int d>
+__host__ __device__ int key_tiles(int Nk) {
+    return max(1, ceil_div(Nk, Bc<d>));
+}
+
+/// Query tile i of head h_kv of request b. Its Nk keys are Tc tiles, which begin at `begin` in the line.
+struct QueryTile {
+    int b, h_kv, i, Nk, Tc, begin;
+};
+
+constexpr int past_all = std::numeric_limits<int>::max();  // past every key tile
+
+/// All query tiles in one line: request by request, head by head. Each has `start` places, for what it costs
+/// a block to begin and end with one, and then a place for each key tile. Each block takes an equal share.
+template <int d>
+struct Line {
+    int start = 0;          // places of a query tile before its key tiles
+    int Tr, total, blocks;  // query tiles of a head, all places, and the blocks that take some of them
+
+    __device__ explicit Line(const Problem& p)
+        : Tr(ceil_div(PackedRow::count(p), Br)), total(find(p, past_all).begin) {
+        blocks = min(static_cast<int>(gridDim.x), total);
+        if (total < 16 * blocks) return;  // short shares end where query tiles do
+        start = 2;
+        total += start * p.B * p.Hkv * Tr;
     }
-    /// The first key tile of a block's share: rest Tc block / blocks. Key tile j of query tile r is r Tc + j.
-    __device__ int begin(int block) const { return least * block + more * block / blocks; }
-    /// The query tile that a block takes after r: the next in its share, or of those that are not shared.
-    __device__ int next_tile(int block, int r) const {
-        if (r >= rest) return r + blocks;
-        return (r + 1) * Tc < begin(block + 1) ? r + 1 : rest + block;
+    /// The first place of a block's share: total block / blocks
+    __device__ int begin(int block) const { return total / blocks * block + total % blocks * block / blocks; }
+
+    struct Request {
+        int b, begin;  // of its places
+    };
+    /// The request that place t of the line belongs to; the end of the line if t is past it. A lane counts
+    /// the places of one request, and adds those of the lanes before it.
+    __device__ Request find(const Problem& p, int t) const {
+        const int lane = threadIdx.x % 32;
+        int begin = 0;
+        for (int first = 0; first < p.B; first += 32) {
+            const int b = first + lane;
+            const int own = b < p.B ? p.Hkv * Tr * (start + key_tiles<d>(keys_of(p, b))) : 0;
+            int end = begin + own;
+            for (int n = 1; n < 32; n *= 2) {
+                const int before = __shfl_up_sync(~0u, end, n) - begin;
+                if (lane >= n) end += before;
+            }
+            const unsigned later = __ballot_sync(~0u, end > t);
+            if (later != 0) return {first + __ffs(later) - 1, __shfl_sync(~0u, end - own, __ffs(later) - 1)};
+            begin = __shfl_sync(~0u, end, 31);
+        }
+        return {p.B, begin};
+    }
+
+    /// The query tile that place t of the line belongs to
+    __device__ QueryTile tile(const Problem& p, int t) const {
+        const auto [b, first] = find(p, t);
+        const int Nk = keys_of(p, b), Tc = key_tiles<d>(Nk), places = start + Tc, r = (t - first) / places;
+        return {b, r / Tr, r % Tr, Nk, Tc, first + r * places + start};
     }
 };
 
-/// The parts of query tile r < rest: a block's second is of a tile that begins in its share. Workspace: O (2
-/// blocks, 16, d), not divided by l, m and l (2 blocks, 16, 2), and a counter for each of these tiles, 0
-/// between launches.
+/// The parts of a query tile: a block's second is of a tile that begins in its share. Workspace: O (2 blocks,
+/// 16, d), not divided by l, m and l (2 blocks, 16, 2), and a counter for each query tile, 0 between
+/// launches.
 struct Parts {
     float *O, *m_l;
     unsigned* counter;
     int block, splits;  // the first of the blocks, and their number
 
-    __device__ Parts(const Problem& p, const Shares& shares, int r) : O(static_cast<float*>(p.workspace)) {
-        m_l = O + 2 * shares.blocks * Br * p.d;
-        counter = reinterpret_cast<unsigned*>(m_l + 4 * shares.blocks * Br) + r;
-        const std::int64_t first = std::int64_t{r} * shares.Tc, all = max(1, shares.rest * shares.Tc);
-        block = ((first + 1) * shares.blocks - 1) / all;
-        splits = ((first + shares.Tc) * shares.blocks - 1) / all - block + 1;
+    template <int d>
+    __device__ Parts(const Problem& p, const Line<d>& line, const QueryTile& tile)
+        : O(static_cast<float*>(p.workspace)) {
+        m_l = O + 2 * gridDim.x * Br * p.d;
+        counter = reinterpret_cast<unsigned*>(m_l + 4 * gridDim.x * Br) +
+                  (tile.b * p.Hkv + tile.h_kv) * line.Tr + tile.i;
+        const std::int64_t t = tile.begin, all = line.total;
+        block = ((t + 1) * line.blocks - 1) / all;
+        splits = ((t + tile.Tc) * line.blocks - 1) / all - block + 1;
     }
 };
 
@@ -355,8 +414,7 @@ __device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h,
                 O[n] = {O[n].x + alpha_s * O_s[s][n].x, O[n].y + alpha_s * O_s[s][n].y};
         }
     }
-    const float* V_scale = p.V_scales + b * p.Hkv + h / (p.H / p.Hkv);
-    const float inverse_l = l == 0.0f ? 0.0f : divide(load(V_scale), l);
+    const float inverse_l = l == 0.0f ? 0.0f : divide(load(p.V_scales + b * p.Hkv + h / (p.H / p.Hkv)), l);
     T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + 2 * lane;
 #pragma unroll
     for (int n = 0; n < d / 64; ++n) {
@@ -365,43 +423,43 @@ __device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h,
     if (lane == 0) store(p.L + (std::int64_t{b} * p.H + h) * p.Nq + i, (m + log2f(l)) * ln_2);
 }
 
-/// Folds key tiles first .. end - 1 into query tile r.
+/// Folds key tiles first .. end - 1 into a query tile.
 template <class T, int d>
-__device__ void take(Shared<T, d>& shared, const Problem& p, const Shares& shares, int r, int first,
-                     int end) {
-    const int i = r % shares.Tr, h_kv = r / shares.Tr % p.Hkv, b = r / shares.Tr / p.Hkv, group = p.H / p.Hkv;
+__device__ void take(Shared<T, d>& shared, const Problem& p, const Line<d>& line, const QueryTile& tile,
+                     int first, int end) {
+    const int i = tile.i, h_kv = tile.h_kv, b = tile.b, Nk = tile.Nk, group = p.H / p.Hkv;
     // The last keys that the tile's first and last rows see
-    const int reach = p.causal ? i * Br / group + p.Nk - p.Nq : p.Nk;
-    const int last_reach = p.causal ? (i * Br + Br - 1) / group + p.Nk - p.Nq : p.Nk;
-    const int last = min(end, ceil_div(min(p.Nk, last_reach + 1), Bc<d>));
+    const int reach = p.causal ? i * Br / group + Nk - p.Nq : Nk;
+    const int last_reach = p.causal ? (i * Br + Br - 1) / group + Nk - p.Nq : Nk;
+    const int last = min(end, ceil_div(min(Nk, last_reach + 1), Bc<d>));
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     __syncthreads();  // what the warps found for another query tile has been read
     const float K_scale = load(p.K_scales + b * p.Hkv + h_kv);
     const auto load = [&](int j) {  // one group of copies, empty past the last tile
         if (j < last) {
-            load_tile<d>(shared.K[j % depth<d>], matrix<e4m3>(p.K, b, h_kv), p.K.row, j * Bc<d>, p.Nk);
-            load_tile<d>(shared.V[j % depth<d>], matrix<e4m3>(p.V, b, h_kv), p.V.row, j * Bc<d>, p.Nk);
+            load_tiles<std::uint8_t, d>(shared.K[j % depth<d>], shared.V[j % depth<d>], p, b, h_kv, j * Bc<d>,
+                                        Nk);
         }
         copy_commit();
     };
     for (int j = first; j < first + depth<d>; ++j) load(j);
-    const Parts parts(p, shares, r);  // its divisions, while the first copies are on their way
+    const Parts parts(p, line, tile);  // its divisions, while the first copies are on their way
     if (first < last) load_queries<T, d>(shared.Q, p, b, h_kv, i * Br);
     for (int j = first; j < last; ++j) {
         copy_wait<depth<d> - 1>();
-        __syncthreads();  // Q is complete, and all copies of K and V of tile j have landed
-        const bool masked = (j + 1) * Bc<d> > min(p.Nk, reach + 1);
+        __syncthreads();  // all copies of Q, and of K and V of tile j, have landed
+        const bool masked = (j + 1) * Bc<d> > min(Nk, reach + 1);
         note_tile(shared, b, h_kv, i, j, masked, group);
         float S[slice<d> / 8][4] = {};
         score<T, d>(shared, j, S);
-        fold<T, d>(shared, p, K_scale, i * Br, j, masked, S, O, m, l);
+        fold<T, d>(shared, p, K_scale, Nk, i * Br, j, masked, S, O, m, l);
         note_rows(i * Br, m, l);
         __syncthreads();  // K and V of tile j have been read: their slot is free
         load(j + depth<d>);
     }
     merge_warps<T, d>(shared, O, m, l);
     if (threadIdx.x < 32 && first < last) note_rows(i * Br, m, l);
-    if (end - first == shares.Tc) return write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
+    if (end - first == tile.Tc) return write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
     write_part<d>(p, parts, 2 * blockIdx.x + (first == 0), i * Br, O, m, l);
     if (!count_block(shared, parts)) return;
     for (int k = threadIdx.x / 32; k < min(Br, PackedRow::count(p) - i * Br); k += warps) {
@@ -411,38 +469,50 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Shares& share
 }
 
 template <class T, int d>
-__global__ void __launch_bounds__(threads, 1) attention(const Problem p, const Shares shares) {
-    const int block = blockIdx.x, rest = shares.rest, Tc = shares.Tc;
-    const int begin = shares.begin(block), end = shares.begin(block + 1);
-    for (int r = begin < end ? begin / Tc : rest + block; r < shares.tiles;) {
-        const bool whole = r >= rest;
-        const int first = whole ? 0 : max(begin - r * Tc, 0), last = whole ? Tc : min(end - r * Tc, Tc);
-        take<T, d>(shared_memory<Shared<T, d>>(), p, shares, r, first, last);
-        r = shares.next_tile(block, r);
+__global__ void __launch_bounds__(threads, per_sm) attention(const Problem p) {
+    for (int done = 0;;) {
+        const Line<d> line(p);  // recomputed for each query tile, to free its registers meanwhile
+        const int t = line.begin(blockIdx.x) + done, end = min(line.total, line.begin(blockIdx.x + 1));
+        if (t >= end) return;
+        const QueryTile tile = line.tile(p, t);
+        const int first = max(0, t - tile.begin), last = min(tile.Tc, end - tile.begin);
+        if (first < last) take<T, d>(shared_memory<Shared<T, d>>(), p, line, tile, first, last);
+        done += min(tile.begin + tile.Tc, end) - t;
     }
 }
 
-std::size_t counter_bytes(const Shape& s, int sm_count) {
-    return Shares(s, sm_count).rest * sizeof(unsigned);
+/// As many blocks for one query tile as for another, or all that fit. Even shares keep these busy, for one
+/// more part wherever a share spans two query tiles. They pay from 16 key tiles each on if more than an
+/// eighth of the blocks would idle without them, and from 256 on if fewer would. The last blocks idle where
+/// requests have fewer keys than Nk.
+int block_count(const Shape& s, int sm_count) {
+    const int resident = sm_count * per_sm;
+    const int tiles = s.B * s.Hkv * ceil_div(PackedRow::count(s), Br);
+    const int Tc = ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>);
+    const int even_blocks = tiles > resident ? resident : tiles * min(Tc, resident / tiles);
+    const int worth_sharing = 8 * even_blocks < 7 * resident ? 16 : 256;  // key tiles of a share
+    return tiles * Tc / worth_sharing >= resident ? resident : even_blocks;
+}
+
+std::size_t counter_bytes(const Shape& s, int) {
+    return s.B * s.Hkv * ceil_div(PackedRow::count(s), Br) * sizeof(unsigned);
 }
 
 std::size_t workspace_bytes(const Shape& s, int sm_count) {
-    const Shares shares(s, sm_count);
-    const int rows = shares.rest > 0 ? 2 * shares.blocks * Br : 0;
-    return rows * (s.d + 2) * sizeof(float) + counter_bytes(s, sm_count);
+    return 2 * block_count(s, sm_count) * Br * (s.d + 2) * sizeof(float) + counter_bytes(s, sm_count);
 }
 
 template <class T, int d>
 void forward(const Problem& p) {
-    const Shares shares(p, p.sm_count);
-    launch(attention<T, d>, dim3(shares.blocks), threads, sizeof(Shared<T, d>), p, shares);
+    launch(attention<T, d>, dim3(block_count(p, p.sm_count)), threads, sizeof(Shared<T, d>), p);
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 74, .name = "fp8_cache", .parent = 17, .part = 80, .place = 80,
-             .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 256, 6}, {16, 256, 3}, {16, 128, 3}),
+LADDER_STAGE(forward, Dims, .number = 74, .name = "fp8_cache", .parent = 81, .part = 80, .place = 82,
+             .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
              .change = "K and V are e4m3 in memory, one scale per head, and become 16 bits before mma",
-             .shows_in = "decode", .products = Products::of_8_bit_cache, .most_lines = 500,  // unpacks 8 bits
+             .shows_in = "decode", .takes = {Feature::lengths, Feature::pages},
+             .products = Products::of_8_bit_cache, .most_lines = 560,  // schedules ragged requests, unpacks
              .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -16,11 +16,11 @@ inline int paged_grid(const Counted& p) {
 }
 
 /// What a share of a query tile does beyond, with tiles of Bc keys: an entry of the block table for each key,
-/// which a shuffle for each key that a thread copies tells.
-inline auto lookups_of_pages(int Bc) {
-    return [Bc](const Counted& own, const Visit& piece, int begin) {
+/// which a shuffle for each key that a thread copies tells. K and V have elements of so many bytes.
+inline auto lookups_of_pages(int Bc, int bytes = 2) {
+    return [Bc, bytes](const Counted& own, const Visit& piece, int begin) {
         ShareExtras extras;
-        const Count copied_at_a_time = 128 * 8 / own.d();
+        const Count copied_at_a_time = 128 * 16 / (bytes * own.d());
         extras.shuffles = piece.tiles * warps * (Bc / copied_at_a_time);
         for (int j = begin; j < begin + static_cast<int>(piece.tiles); ++j) {
             // 128 lanes look at a key each; of tiles of 64 keys, half of these keys are of the next tile

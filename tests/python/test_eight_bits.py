@@ -18,6 +18,10 @@ PLAIN, OF_CACHES, OF_8_BITS = stage_that(), stage_that(products="8-bit cache"), 
 OF_E4M3 = stage_that(products="8 bits of e4m3")
 
 
+NOT_OF_CACHES = {"a sliding window": {"window": (5, 0)}, "a softcap": {"softcap": 30.0}, "ALiBi": {"alibi_slopes": [0.5] * 4},
+                 "attention sinks": {"sinks": [0.5] * 4}}
+
+
 class OfNumPy:
     make = staticmethod(np.array)
     read = staticmethod(lambda x: np.asarray(x).astype(np.float64))
@@ -130,6 +134,40 @@ def test_a_cache_in_8_bits(library, d, causal, bf16):
     assert (library.read(same) == library.read(O)).all()
 
 
+@pytest.mark.parametrize("d, bf16, page_size", [(64, False, 16), (128, True, 1), (256, False, 0)])
+def test_a_cache_in_8_bits_has_lengths_and_pages(library, d, bf16, page_size):
+    """Entries past the last page, pages that no request has and slots past the last key are anything: NaN has a byte, too."""
+    lengths = [37, 150]
+    q, k, v = caches(d, 160)
+    given = library.in_bf16(library.make(q)) if bf16 else library.make(q)
+    rounded_caches, scales = zip(*(rounded(x) for x in (k, v)))
+    stale = [x.view(np.uint8).copy() for x in rounded_caches]
+    for x in stale:
+        for request, length in zip(x, lengths):
+            request[length:] = 0x7f
+    asked = dict(seqused=lengths, causal=True, return_lse=True, k_scale=library.make(scales[0]), v_scale=library.make(scales[1]))
+    if page_size > 0:
+        n = 160 // page_size
+        order = np.random.default_rng(4).permutation(2 * n + 3)  # three pages are no request's
+        table = order[:2 * n].reshape(2, n).astype(np.int32)
+        pools = [np.full((2 * n + 3, page_size, 2, d), 0x7f, np.uint8) for _ in stale]
+        for pool, x in zip(pools, stale):
+            pool[table] = x.reshape(2, n, page_size, 2, d)
+        for row, length in zip(table, lengths):
+            row[-(-length // page_size):] = 10**6
+        stale, asked["block_table"] = pools, table.tolist()
+    in_8_bits = [library.make(x).view(library.e4m3) for x in stale]
+    O, L = decode(given, *in_8_bits, **asked, backend="checked")
+    for b, length in enumerate(lengths):
+        exact_O, exact_L = of_cache(library.read(given)[b:b + 1], *(x[b:b + 1, :length] for x in rounded_caches),
+                                    [scale[b:b + 1] for scale in scales], True)
+        assert relative(library.read(O)[b:b + 1], exact_O) < (8e-3 if bf16 else 1e-3)
+        assert abs(library.read(L)[b:b + 1] - exact_L).max() < 1e-4
+    empty, nothing = decode(given, *in_8_bits, **{**asked, "seqused": [0, 1], "causal": False})
+    assert (library.read(empty)[0] == 0).all() and (library.read(nothing)[0] == -np.inf).all()
+    assert np.isfinite(library.read(empty)).all() and np.isfinite(library.read(nothing)[1]).all()
+
+
 def test_scales_are_numbers_lists_or_arrays(library):
     q, k, v = map(library.make, caches())
     k, v = (quantize(x, axis=2)[0] for x in (k, v))
@@ -211,9 +249,12 @@ def test_what_no_stage_takes_is_refused_by_name():
         (ValueError, f"{PLAIN} does not take K and V in e4m3", lambda: decode(q, k8, v8, **scales, stage=PLAIN)),
         (ValueError, f"{OF_CACHES} takes K and V in e4m3 alone", lambda: decode(q, k, v, stage=OF_CACHES)),
         (ValueError, f"{OF_CACHES} takes K and V in e4m3 alone", lambda: attention(*first, stage=OF_CACHES)),
-        (ValueError, f"{OF_CACHES} does not take ", lambda: decode(q, k8, v8, **scales, seqused=[3, 4], stage=OF_CACHES)),
-        (ValueError, "no stage computes attention with .*K and V in e4m3 at head dimension 64",
-         lambda: decode(q, k8, v8, **scales, seqused=[3, 4])),
+        *((ValueError, f"{OF_CACHES} does not take {name}",
+           lambda asked=asked: decode(q, k8, v8, **scales, **asked, stage=OF_CACHES)) for name, asked in NOT_OF_CACHES.items()),
+        *((ValueError, f"no stage computes attention with .*{name}.*, K and V in e4m3 at head dimension 64",
+           lambda asked=asked: decode(q, k8, v8, **scales, **asked)) for name, asked in NOT_OF_CACHES.items()),
+        *((ValueError, f"{name}: one is {number}; expected ", lambda name=name, number=number:
+           decode(q, k8, v8, **{**scales, name: number}, seqused=3)) for name in scales for number in (0, -1, float("nan"))),
         (ValueError, r"k_cache is float8_e4m3fn and k_scale is None; expected a number, or \(B, Hkv\) of them",
          lambda: decode(q, k8, v8)),
         (ValueError, "v_cache is float8_e4m3fn and v_scale is None", lambda: decode(q, k8, v8, k_scale=1)),

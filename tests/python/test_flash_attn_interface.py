@@ -128,6 +128,70 @@ def test_pages_windows_and_scores_of_a_cache():
     assert (empty[1] == 0).all() and (empty[0] != 0).any()
 
 
+@pytest.mark.parametrize("paged, batched", [(False, False), (True, False), (False, True)])
+def test_a_cache_in_8_bits_as_flash_attention_3_takes_it(paged, batched):
+    """New rows are rounded by the scales of their heads, and saturate; without scales these are 1."""
+    q, k, v, k_cache, v_cache = cache_of()
+    lengths, which = torch.tensor([20, 3]), torch.tensor([3, 1])
+    descale = torch.rand(2, 2, 2, generator=torch.Generator().manual_seed(1)) / 100 + 0.005  # of K and of V
+    each = descale[:, :, None, :, None]  # (2, B, 1, Hkv, 1)
+    rows = [x[which].float() for x in (k_cache, v_cache)]
+    v[0, 0, 0, 0] = 1000
+    caches = [(x / scale).clamp(-448, 448).to(torch.float8_e4m3fn) for x, scale in zip(rows, each)]
+    for cache in caches:
+        for b, length in enumerate(lengths):
+            cache[b, length:] = float("nan")
+    expected = [cache.float() for cache in caches]
+    for wide, new, scale in zip(expected, (k, v), each):
+        for b, length in enumerate(lengths):
+            wide[b, length:length + 3] = (new[b].float() / scale[b]).clamp(-448, 448).to(torch.float8_e4m3fn).float()
+    given, asked = caches, {}
+    if paged:
+        table = torch.tensor([[5, 2, 7, 0], [1, 6, 3, 4]], dtype=torch.int32)
+        given = [torch.full((8, 16, 2, 64), float("nan")).to(torch.float8_e4m3fn) for _ in caches]
+        for pool, cache in zip(given, caches):
+            pool[table.long()] = cache.view(2, 4, 16, 2, 64)
+        asked["block_table"] = table
+    if batched:
+        given = [torch.full((4, 64, 2, 64), float("nan")).to(torch.float8_e4m3fn) for _ in caches]
+        for whole, cache in zip(given, caches):
+            whole[which] = cache
+        asked["cache_batch_idx"] = which
+    o = flash_attn.flash_attn_with_kvcache(q, *given, k, v, cache_seqlens=lengths, causal=True, k_descale=descale[0],
+                                           v_descale=descale[1], **asked)
+    assert expected[1][0, 20, 0, 0] == 448
+    for b, length in enumerate(lengths):
+        keys, values = (wide[b:b + 1, :length + 3] * scale[b] for wide, scale in zip(expected, each))
+        P = scores(q[b:b + 1], keys, torch.ones(3, length + 3, dtype=torch.bool).tril(int(length))).softmax(-1)
+        assert is_near(o[b:b + 1], P, values)
+    if not asked:
+        plain = flash_attn.flash_attn_with_kvcache(q, *given, cache_seqlens=lengths, causal=True)
+        ones = flash_attn.flash_attn_with_kvcache(q, *given, cache_seqlens=lengths, causal=True, k_descale=torch.ones(2, 2))
+        assert torch.equal(plain, ones) and plain.isfinite().all()
+
+
+def test_what_no_stage_takes_of_a_cache_in_8_bits_is_refused_by_name():
+    q, k, v, k_cache, v_cache = cache_of()
+    k8, v8 = k_cache.to(torch.float8_e4m3fn), v_cache.to(torch.float8_e4m3fn)
+    ask = flash_attn.flash_attn_with_kvcache
+    for error, text, call in (
+            (flash_attn.NotTaken, "windows with a cache in float8_e4m3fn", lambda: ask(q, k8, v8, window_size=(9, 0))),
+            (flash_attn.NotTaken, "softcap with a cache in float8_e4m3fn", lambda: ask(q, k8, v8, softcap=30.0)),
+            (flash_attn.NotTaken, "ALiBi with a cache in float8_e4m3fn", lambda: ask(q, k8, v8, alibi_slopes=torch.ones(4))),
+            (flash_attn.NotTaken, "padding with a cache in float8_e4m3fn",
+             lambda: ask(q, k8, v8, cache_seqlens=9, cache_leftpad=torch.tensor([1, 2]))),
+            (flash_attn.NotTaken, "a cache in float8_e4m3fn with a head dimension of 40",
+             lambda: ask(*(x[..., :40] for x in (q, k8, v8)))),
+            (flash_attn.NotTaken, "queries in float8_e4m3fn with a cache", lambda: ask(q.to(k8.dtype), k8, v8)),
+            (flash_attn.NotTaken, "queries in float8_e4m3fn with a cache", lambda: ask(q, k8, v8, q_descale=torch.ones(2, 2))),
+            (TypeError, "k_cache is float16 and k_descale is given", lambda: ask(q, k_cache, v_cache, k_descale=1.0)),
+            (TypeError, "v_cache is float16 and the other cache is float8_e4m3fn", lambda: ask(q, k8, v_cache)),
+            (ValueError, "k_scale: one is 0; expected", lambda: ask(q, k8, v8, k_descale=torch.zeros(2, 2)))):
+        with pytest.raises(error, match=text):
+            call()
+    assert torch.equal(k8.float(), k_cache.to(torch.float8_e4m3fn).float())  # nothing was written
+
+
 @pytest.mark.parametrize("d, alibi", [(64, False), (40, True)])
 def test_a_block_table_holds_anything_past_the_last_key(d, alibi):
     """Also for the calls that no stage takes at once."""
