@@ -230,10 +230,16 @@ TEST_CASE("peers.py times the FlashAttention project's packages", "[timing][peer
             CHECK(peers.prepare(c, {"FlashAttention-3-FP8"}) == Names{""});
             CHECK(peers.time("FlashAttention-3-FP8") == 0.625);
             peers.release();
+            const bool takes = Nk == 24 || !causal;
+            CHECK(peers.prepare(c, {"cuDNN-FP8"}) ==
+                  Names{takes ? "" : "is timed with a causal mask of as many keys as rows"});
+            if (takes) CHECK(peers.time("cuDNN-FP8") == 0.875);
+            peers.release();
         }
     }
     c.pass = Pass::backward;
-    CHECK(peers.prepare(c, {"FlashAttention-3-FP8"}) == Names{"has no gradients"});
+    const Names without_gradients{"FlashAttention-3-FP8", "cuDNN-FP8"};
+    CHECK(peers.prepare(c, without_gradients) == Names{"has no gradients", "has no gradients"});
     CHECK(peers.prepare(c, flash) == Names{"This flash attention build does not support backward.", ""});
     CHECK(peers.time("FlashAttention-4") == 2.5);
     peers.release();
@@ -365,7 +371,8 @@ TEST_CASE("peers are asked for by name", "[timing][peers]") {
     CHECK(Peers::named("all", sweep) ==
           Names{"FlashAttention-2", "cuDNN", "efficient", "flex", "FlashInfer"});
     CHECK(Peers::named("flex,FlashAttention-4", sweep) == Names{"flex", "FlashAttention-4"});
-    CHECK(Peers::named("FlashAttention-3-FP8", sweep) == Names{"FlashAttention-3-FP8"});
+    CHECK(Peers::named("FlashAttention-3-FP8,cuDNN-FP8", sweep) ==
+          Names{"FlashAttention-3-FP8", "cuDNN-FP8"});
     CHECK_THROWS_AS(Peers::named("flex,", sweep), BadUsage);
     CHECK_THROWS_AS(Peers::named("cudnn", sweep), BadUsage);
 }
@@ -380,6 +387,7 @@ TEST_CASE("peers.py says what is missing", "[timing][peers]") {
           Missing{{"flex", "the package triton or pytorch-triton is not installed"},
                   {"FlashAttention-3", "the package flash-attn-3 or fa3-fwd is not installed"},
                   {"FlashAttention-3-FP8", "the package flash-attn-3 or fa3-fwd is not installed"},
+                  {"cuDNN-FP8", "the package nvidia-cudnn-frontend is not installed"},
                   {"FlashAttention-4", "the package flash-attn-4 is not installed"},
                   {"FlashInfer", "the package flashinfer-python is not installed"}});
     Peers peers = python_peers("crash");

@@ -412,6 +412,8 @@ def cudnn_fp8(query, key, value, causal, window):
         raise ValueError("has no gradients")
     if window != (None, None):
         raise ValueError("is not timed with a window")
+    if causal and query.shape[2] != key.shape[2]:
+        raise ValueError("is timed with a causal mask of as many keys as rows")
     cudnn = importlib.import_module(PACKAGES["cuDNN-FP8"]["nvidia-cudnn-frontend"])
     types, one = cudnn.data_type, torch.ones((1, 1, 1, 1), device="cuda")
     graph = cudnn.pygraph(io_data_type=types.FP8_E4M3, intermediate_data_type=types.FLOAT, compute_data_type=types.FLOAT)
@@ -422,8 +424,8 @@ def cudnn_fp8(query, key, value, causal, window):
     tensors = [tensor.to(torch.float8_e4m3fn) for tensor in (query, key, value)]
     output, (largest_score, largest_output) = torch.empty_like(tensors[0]), (torch.empty_like(one) for _ in range(2))
     inputs, scales = [named(tensor, types.FP8_E4M3) for tensor in tensors], [named(one, types.FLOAT) for _ in range(6)]
-    mask = {"diagonal_alignment": cudnn.diagonal_alignment.BOTTOM_RIGHT, "diagonal_band_right_bound": 0} if causal else {}
-    O, _, *largest = graph.sdpa_fp8(*inputs, *scales, attn_scale=query.shape[3] ** -0.5, generate_stats=False, **mask)
+    O, _, *largest = graph.sdpa_fp8(*inputs, *scales, attn_scale=query.shape[3] ** -0.5, generate_stats=False,
+                                    use_causal_mask=causal)
     for name, tensor, data_type in ((O, output, types.FP8_E4M3), (largest[0], largest_score, types.FLOAT),
                                     (largest[1], largest_output, types.FLOAT)):
         name.set_output(True).set_dim([*tensor.shape]).set_stride([*tensor.stride()]).set_data_type(data_type)

@@ -63,7 +63,7 @@ class Event:
 
 
 class Stream:
-    pass
+    cuda_stream = 7
 
 
 @contextmanager
@@ -118,6 +118,20 @@ def zeros(size, dtype, device):
     return Tensor()
 
 
+def ones(sizes, device):
+    assert device == "cuda"
+    return Sizes(sizes, dtype=float32)
+
+
+def empty(size, dtype, device):
+    assert dtype == uint8 and device == "cuda"
+    return Sizes([size], dtype=dtype)
+
+
+def empty_like(tensor):
+    return Sizes(tensor.shape, dtype=tensor.dtype)
+
+
 def randperm(count):
     return Integers(range(count))
 
@@ -152,6 +166,9 @@ class Sizes:
         sizes = list(self.shape)
         sizes[a], sizes[b] = sizes[b], sizes[a]
         return Sizes(sizes, self.requires_grad, dtype=self.dtype)
+
+    def stride(self):
+        return [math.prod(self.shape[axis + 1:]) for axis in range(len(self.shape))]
 
     def to(self, dtype):
         return Sizes(self.shape, self.requires_grad, dtype=dtype)
