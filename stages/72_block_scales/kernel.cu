@@ -408,7 +408,7 @@ std::size_t counter_bytes(const Shape&, int) {
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 72, .name = "block_scales", .parent = 71,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 64, 4}, {128, 128, 4}),
-             .change = "each 128 rows of Q and of K have a scale of their own, and are read once",
+             .change = "every 128 rows of Q or K share a scale, and are read once",
              .shows_in = "train", .products = Products::of_8_in_blocks, .most_lines = 420,  // quantizes first
              .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
