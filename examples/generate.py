@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Serves requests with a small Llama of random weights, as an inference server does: many at a time, their keys and
+"""Serves requests with a small model of random weights, as an inference server does: many at a time, their keys and
 values in pages.
 
     generate.py                          with PyTorch, on a GPU if one exists; without PyTorch with NumPy, on the CPU
     generate.py --arrays numpy --check   computes each request again, alone, without pages and drafts: the same tokens
     generate.py --compare transformers   also serves them with transformers' continuous batching and the same weights
+    generate.py --cache e4m3 --check     keeps keys and values in 8 bits
+    generate.py --model gpt-oss --check  a gpt-oss of transformers, whose layers have windows and sinks, compared with
+                                         transformers' own attention without any cache
 
 Four ideas, each in a few lines:
 
@@ -31,24 +34,39 @@ D = 64  # head dimension
 TINY = dict(layers=2, heads=4, kv_heads=2, requests=6, batch=3, answer=24)  # for the CPU back-end
 SMALL = dict(layers=8, heads=16, kv_heads=4, requests=64, batch=16, answer=256)
 VOCABULARY = 64
+LARGEST = 6  # element of K and V that a cache in 8 bits holds
+WINDOW = 24  # keys of a row in half of the layers of gpt-oss
 TIE = 0.01  # between two logits that rounding may exchange
 
 
 class Arrays:
-    """Functions that have different names in NumPy and PyTorch."""
+    """Functions that have different names in NumPy and PyTorch, and caches."""
 
-    def __init__(self, name):
+    def __init__(self, name, in_e4m3=False):
+        self.scales = {}  # of a cache in 8 bits
         if name == "numpy":
             self.xp, self.device, self.put, self.host = np, "cpu", np.asarray, np.asarray
             self.half, self.full = (lambda x: x.astype(np.float16)), (lambda x: x.astype(np.float32))
             self.empty = lambda *axes: np.empty(axes, np.float16)
             return
         import torch
+        import flash_ladder.torch
         self.xp, self.device = torch, "cuda" if torch.cuda.is_available() else "cpu"
         self.put = lambda x: torch.as_tensor(x, device=self.device)
         self.half, self.full = torch.Tensor.half, torch.Tensor.float
-        self.empty = lambda *axes: torch.empty(axes, dtype=torch.float16, device=self.device)
+        dtype = torch.float8_e4m3fn if in_e4m3 else torch.float16
+        self.empty = lambda *axes: torch.empty(axes, dtype=dtype, device=self.device)
         self.host = lambda x: x.cpu().numpy()
+        if in_e4m3:
+            self.scales = dict(k_scale=LARGEST / 448, v_scale=LARGEST / 448)
+
+    def append(self, K, V, k, v, keys, table=None):
+        """Writes new rows (B, Nq, heads, D) after the keys that each request has in the cache, or in its pages."""
+        if self.xp is not np:
+            return flash_ladder.torch.append(K, V, k, v, keys, block_table=table, **self.scales)
+        at = keys[:, None] + np.arange(k.shape[1])
+        pages = np.arange(len(k))[:, None] if table is None else np.take_along_axis(table, at // K.shape[1], axis=1)
+        K[pages, at % K.shape[1]], V[pages, at % K.shape[1]] = k, v
 
 
 class Llama:
@@ -95,6 +113,43 @@ class Llama:
         return self.arrays.host(norm(x) @ self.head)
 
 
+class GptOss:
+    """A model of transformers, called in the same way: every other layer has a window, and each head has a sink, which
+    attend() is given."""
+
+    def __init__(self, arrays, layers, heads, kv_heads):
+        import torch
+        import transformers
+        torch.manual_seed(1)
+        self.arrays, self.layers, self.heads, self.kv_heads = arrays, range(layers), heads, kv_heads
+        self.model = transformers.GptOssForCausalLM(transformers.GptOssConfig(
+            vocab_size=VOCABULARY, hidden_size=heads * D, intermediate_size=heads * D, num_hidden_layers=layers,
+            num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=D, sliding_window=WINDOW, num_local_experts=2,
+            num_experts_per_tok=2, initializer_range=0.1)).to(arrays.device).eval()  # the router leaves no expert out
+        for layer in self.model.model.layers:
+            torch.nn.init.normal_(layer.self_attn.sinks, 4, 2)  # of about as much weight as the keys
+        transformers.AttentionInterface.register("attend", self.attention)
+        transformers.AttentionMaskInterface.register("attend", lambda *arguments, **options: None)
+
+    def attention(self, module, q, k, v, mask, sliding_window=None, s_aux=None, **options):
+        q, k, v = (self.arrays.half(x.transpose(1, 2)) for x in (q, k, v))
+        window = None if sliding_window is None else (sliding_window - 1, 0)  # a token sees itself, too
+        return self.arrays.full(self.attend(module.layer_idx, q, k, v, window=window, sinks=s_aux.detach().float())), None
+
+    def __call__(self, tokens, positions, attend):
+        self.attend = attend
+        return self.logits(tokens, "attend", positions=positions)
+
+    def logits(self, tokens, implementation, positions=None):
+        """On the host; with attention in PyTorch's own operations, "eager", without a cache."""
+        import torch
+        self.model.set_attn_implementation(implementation)
+        put = self.arrays.put
+        with torch.no_grad():
+            return self.arrays.host(self.model(put(np.asarray(tokens)), use_cache=False, position_ids=None if positions is None
+                                               else put(positions)).logits)
+
+
 @dataclass
 class Request:
     tokens: list  # the prompt, and then the answer
@@ -135,16 +190,16 @@ class Pool:
                 request.pages += self.hold([self.free.pop()])
         most = max(len(request.pages) for request in requests)
         table = np.array([r.pages + [-1] * (most - len(r.pages)) for r in requests], np.int32)
-        positions = np.array([range(r.keys, r.keys + Nq) for r in requests])
-        pages = np.take_along_axis(table, positions // self.page_size, axis=1)
-        put = model.arrays.put
-        pages, slots = put(pages.astype(np.int64)), put(positions % self.page_size)
-        table, used = put(table), put((positions[:, -1] + 1).astype(np.int32))
+        positions = np.array([range(r.keys, r.keys + Nq) for r in requests], np.int32)
+        arrays = model.arrays
+        table, keys, used = (arrays.put(x) for x in (table, positions[:, 0], positions[:, -1] + 1))
 
-        def attend(layer, q, k, v):
+        def attend(layer, q, k, v, window=None, **scores):
             K, V = self.K[layer], self.V[layer]
-            K[pages, slots], V[pages, slots] = k, v
-            return flash_ladder.decode(q, K, V, block_table=table, seqused=used, prefix=prefix, causal=True)
+            arrays.append(K, V, k, v, keys, table)
+            shared = 0 if window or arrays.scales else prefix  # with these no stage takes one
+            return flash_ladder.decode(q, K, V, block_table=table, seqused=used, prefix=shared, causal=True, window=window,
+                                       **arrays.scales, **scores)
 
         return model(rows, positions, attend)
 
@@ -195,23 +250,31 @@ def serve(model, pool, prompt, requests, batch, draft):
 
 def check(model, prompts, requests):
     """Asserts that each request, alone and token by token with a contiguous cache, would have had the same tokens; ties
-    aside, which rounding decides. Returns how many were compared."""
+    aside, which rounding decides. A model of transformers computes all of them at once, without a cache. Returns how many
+    were compared."""
     compared = 0
+
+    def compare(token, logits, other):
+        second, first = np.sort(logits)[-2:]
+        if first - second >= TIE:
+            assert request.tokens[token] == logits.argmax(), f"token {token} is another one than without {other}"
+        return first - second >= TIE
+
     for prompt, request in zip(prompts, requests):
-        axes = len(model.layers), 1, request.end, model.kv_heads, D
-        K, V = model.arrays.empty(*axes), model.arrays.empty(*axes)
+        if isinstance(model, GptOss):
+            logits = model.logits([request.tokens[:-1]], "eager")[0]
+            compared += sum(compare(now, logits[now - 1], "a cache") for now in range(len(prompt), request.end))
+            continue
+        axes, arrays = (len(model.layers), 1, request.end, model.kv_heads, D), model.arrays
+        K, V = arrays.empty(*axes), arrays.empty(*axes)
         keys = 0
         for now in range(len(prompt), request.end):
 
             def attend(layer, q, k, v):
-                K[layer][:, keys:now], V[layer][:, keys:now] = k, v
-                return flash_ladder.decode(q, K[layer][:, :now], V[layer][:, :now], causal=True)
+                arrays.append(K[layer], V[layer], k, v, arrays.put(np.array([keys], np.int32)))
+                return flash_ladder.decode(q, K[layer][:, :now], V[layer][:, :now], causal=True, **arrays.scales)
 
-            logits = model([request.tokens[keys:now]], np.arange(keys, now)[None], attend)[0, -1]
-            second, first = np.sort(logits)[-2:]
-            if first - second >= TIE:
-                assert request.tokens[now] == logits.argmax(), f"token {now} is another one than without pages"
-                compared += 1
+            compared += compare(now, model([request.tokens[keys:now]], np.arange(keys, now)[None], attend)[0, -1], "pages")
             keys = now
     return compared
 
@@ -258,22 +321,31 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     has_torch = importlib.util.find_spec("torch") is not None
     parser.add_argument("--arrays", choices=["numpy", "torch"], default="torch" if has_torch else "numpy")
-    parser.add_argument("--check", action="store_true", help="compare with a contiguous cache, request by request")
+    parser.add_argument("--check", action="store_true", help="compare with a contiguous cache, or none, request by request")
     parser.add_argument("--compare", choices=["transformers"], help="also serve them with this library, by PyTorch")
+    parser.add_argument("--model", choices=["llama", "gpt-oss"], default="llama", help="gpt-oss is that of transformers")
+    parser.add_argument("--cache", choices=["fp16", "e4m3"], default="fp16", help="e4m3: in 8 bits, with PyTorch")
     parser.add_argument("--draft", type=int, default=3, help="tokens guessed in each step")
     parser.add_argument("--page-size", type=int, default=16, choices=[2**n for n in range(9)], help="keys of a page")
     for name, what in ("requests", "all"), ("batch", "at a time"), ("answer", "longest, in tokens"):
         parser.add_argument(f"--{name}", type=int, help=f"{what}: {TINY[name]} on the CPU, {SMALL[name]} on a GPU")
     options = parser.parse_args(arguments)
-    if options.compare and options.arrays != "torch":
-        parser.error("--compare transformers needs --arrays torch")
-    if options.compare and importlib.util.find_spec("transformers") is None:
-        parser.error("--compare transformers: the package transformers is not installed")
+    if options.compare and options.model != "llama":
+        parser.error("--compare transformers: it serves the Llama alone")
+    if options.cache == "e4m3" and options.model != "llama":
+        parser.error("--cache e4m3: no stage computes sinks and windows with it")
+    for option, is_asked in (("--compare transformers", options.compare), ("--model gpt-oss", options.model == "gpt-oss"),
+                             ("--cache e4m3", options.cache == "e4m3")):
+        if is_asked and options.arrays != "torch":
+            parser.error(f"{option} needs --arrays torch")
+        if is_asked and option != "--cache e4m3" and importlib.util.find_spec("transformers") is None:
+            parser.error(f"{option}: the package transformers is not installed")
 
-    arrays = Arrays(options.arrays)
+    arrays = Arrays(options.arrays, options.cache == "e4m3")
     size = SMALL if arrays.device == "cuda" else TINY
     count, batch, answer = (getattr(options, name) or size[name] for name in ("requests", "batch", "answer"))
-    model = Llama(arrays, *(size[name] for name in ("layers", "heads", "kv_heads")))
+    kind = {"llama": Llama, "gpt-oss": GptOss}[options.model]
+    model = kind(arrays, *(size[name] for name in ("layers", "heads", "kv_heads")))
     random = np.random.default_rng(2)
     prompt = random.integers(0, VOCABULARY, 40).tolist()
     prompts = [prompt + random.integers(0, VOCABULARY, random.integers(1, 20)).tolist() for _ in range(count)]
@@ -297,7 +369,8 @@ def main(arguments=None):
         print(f"transformers: {tokens / seconds:.0f} tokens per second; {same} of {count} answers have the same tokens")
     if options.check:
         compared = check(model, prompts, requests)
-        print(f"check: {compared} of {tokens} tokens are those of a contiguous cache; the others were ties")
+        other = "a contiguous cache" if options.model == "llama" else "no cache"
+        print(f"check: {compared} of {tokens} tokens are those of {other}; the others were ties")
 
 
 if __name__ == "__main__":

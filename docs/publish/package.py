@@ -102,7 +102,8 @@ def append(sources, *_):
     rows = []
     for row in record.rows:
         others = [f"{row.us[way]:.1f} (+{row.us[way] - row.us['none']:.1f})" for way in ("one kernel", "PyTorch")]
-        rows.append([f"{row.B} x {row.N:,}", f"pages of {row.page}" if row.page else "one tensor", f"{row.us['none']:.1f}", *others])
+        cache = f"pages of {row.page}" if row.page else "one tensor"
+        rows.append([f"{row.B} x {row.N:,}", cache, f"{row.us['none']:.1f}", *others])
     columns = [">requests x keys", "cache", ">nothing to append", ">append()", ">PyTorch's operations"]
     return (f"{label(record)}, with PyTorch {record.torch}: microseconds of a step with one row, {record.H} heads, "
             f"{record.Hkv} heads of keys and d = {record.d}, in a CUDA graph of {record.layers} steps, and in brackets what "

@@ -148,8 +148,7 @@ def append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, seqused: Tens
     Returns q, rotated if there are angles, and the lengths with the new rows, which are decode()'s seqused. Numbers in the
     CPU's memory are checked first; on a GPU two rows in one place of the cache, or one outside of it, are not noticed.
     """
-    _require_tensors(**{name: x for name, x in dict(k_cache=k_cache, v_cache=v_cache, k=k, v=v, seqused=seqused, q=q).items()
-                        if x is not None})
+    _require_tensors(k_cache=k_cache, v_cache=v_cache, k=k, v=v, seqused=seqused, **({} if q is None else {"q": q}))
     _require_no_gradients("append", k_cache, v_cache, k, v, q)
     scales = [None if x is None else _array(name, x, k.transpose(1, 2), k.transpose(1, 2))
               for name, x in (("k_scale", k_scale), ("v_scale", v_scale))]

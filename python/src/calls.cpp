@@ -466,6 +466,10 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
     return *stage;
 }
 
+void require_scale(const char* name, float scale) {
+    if (!(scale > 0)) refuse(name, "one is {}; expected numbers above 0", scale);
+}
+
 /// The scales of tensors in e4m3, of each of their heads.
 void take_scales(const Given& given, Problem& p) {
     if (!given.has("k_scale") || !given.has("v_scale"))
@@ -476,10 +480,7 @@ void take_scales(const Given& given, Problem& p) {
         if (given_scales == nullptr) return;
         require_axes(name, *given_scales, {given.Q[0], heads});
         require_reals(name, given);
-        for (const int bits : given.readable(name)) {
-            if (const auto scale = std::bit_cast<float>(bits); !(scale > 0))
-                refuse(name, "one is {}; expected numbers above 0", scale);
-        }
+        for (const int bits : given.readable(name)) require_scale(name, std::bit_cast<float>(bits));
         scales = given_scales->reals();
     };
     take("q_scale", given.Q[1], p.Q_scales);
@@ -503,11 +504,16 @@ RunAppend append_on(Backend backend) {
     return run;
 }
 
-/// Whether all new rows have a place of their own in the cache, and angles; of numbers in the CPU's memory.
+/// Whether all new rows have a place of their own in the cache, angles and scales; of numbers in the CPU's
+/// memory.
 void require_places(const Append& a) {
     const int capacity = a.block_table != nullptr ? a.pages * a.slots : a.slots;
     const int last_row = std::max(a.Nk, a.causal ? a.Nq : std::min(a.Nq, 1));  // of those that are rotated
     const char* const in = a.block_table != nullptr ? "page" : "row";
+    for (int i = 0; i < a.B * a.Hkv && a.K_scales != nullptr; ++i) {
+        require_scale("k_scale", a.K_scales[i]);
+        require_scale("v_scale", a.V_scales[i]);
+    }
     std::set<std::pair<int, int>> places;
     for (int b = 0; b < a.B; ++b) {
         const int length = a.lengths[b];

@@ -76,9 +76,9 @@ def drawn(seed):
         given |= {name: torch.rand(B, Hkv, generator=generator).add(0.01).to(DEVICE) for name in ("k_scale", "v_scale")}
     if draw.random() < 0.7:
         angles = torch.rand(room, draw.choice([8, d // 2, 1]), generator=generator) * 7
-        tables = [f(angles).to(draw.choice([dtype, torch.float32])).to(DEVICE) for f in (torch.cos,)]
-        tables.append(angles.sin().to(tables[0].dtype).to(DEVICE))
-        given |= dict(zip(("rotary_cos", "rotary_sin"), tables), rotary_interleaved=draw.random() < 0.5)
+        of_type = draw.choice([dtype, torch.float32])
+        given |= dict(rotary_cos=angles.cos().to(of_type).to(DEVICE), rotary_sin=angles.sin().to(of_type).to(DEVICE),
+                      rotary_interleaved=draw.random() < 0.5)
     return (*caches, k, v, lengths.to(draw.choice([torch.int32, torch.int64])).to(DEVICE)), given, (entries, at)
 
 
@@ -100,7 +100,7 @@ def test_rows_are_where_they_belong(backend, first):
             exact_k = rotated(k, *tables, rows(k), given["rotary_interleaved"])
             exact_q = rotated(given["q"], *tables, of_q, given["rotary_interleaved"])
         assert is_rounded(q, exact_q), seed
-        for cache, old, exact, scale in ((k_cache, before[0], exact_k, "k_scale"), (v_cache, before[1], v.double(), "v_scale")):
+        for cache, old, exact, scale in zip((k_cache, v_cache), before, (exact_k, v.double()), ("k_scale", "v_scale")):
             if scale in given:
                 exact = (exact / given[scale][:, None, :, None].double()).clamp(-448, 448)
             new = cache.float()[places]
@@ -133,7 +133,8 @@ def step_of(d=64):
         return flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, angles.cos(), angles.sin(), lengths,
                                                   block_table=table, causal=True)
 
-    return step, lambda: (make(2, 3, 4), make(10, 16, 2), make(10, 16, 2) + 1, make(2, 3, 2), make(2, 3, 2) - 1, lengths.clone())
+    return step, lambda: (make(2, 3, 4), make(10, 16, 2), make(10, 16, 2) + 1, make(2, 3, 2), make(2, 3, 2) - 1,
+                          lengths.clone())
 
 
 def test_in_a_compiled_graph():
@@ -177,12 +178,10 @@ def test_nothing_but_two_kernels_runs():
 def test_the_operator_passes_opcheck():
     """And autograd knows that it changes the cache."""
     (k_cache, v_cache, k, v, lengths), given, _ = drawn(1)
-    names = "rotary_cos", "rotary_sin"
-    cos, sin = (torch.rand(64, 8, device=DEVICE) for _ in names)
+    cos, sin = torch.rand(2, 64, 8, device=DEVICE)
     torch.library.opcheck(torch.ops.flash_ladder.append.default,
                           (k_cache, v_cache, torch.empty_like(given["q"]), k, v, given["q"], cos, sin, lengths,
-                           given.get("cache_batch_idx"), given.get("block_table"), given.get("k_scale"), given.get("v_scale"),
-                           True, True, "cpu"))
+                           *map(given.get, ("cache_batch_idx", "block_table", "k_scale", "v_scale")), True, True, "cpu"))
     before = k_cache._version, k._version
     append(k_cache, v_cache, k, v, lengths, **given)
     assert k_cache._version > before[0] and k._version == before[1]
@@ -190,8 +189,9 @@ def test_the_operator_passes_opcheck():
 
 def test_what_does_not_fit_is_refused():
     """And nothing is written."""
-    (k_cache, v_cache), (k, v), q = torch.zeros(2, 4, 16, 2, 64).half().to(DEVICE), torch.ones(2, 2, 3, 2, 64).half().to(
-        DEVICE), torch.ones(2, 3, 4, 64, device=DEVICE).half()
+    k_cache, v_cache = torch.zeros(2, 4, 16, 2, 64, device=DEVICE).half()
+    k8, v8 = (x.to(torch.float8_e4m3fn) for x in (k_cache, v_cache))
+    (k, v), q = torch.ones(2, 2, 3, 2, 64, device=DEVICE).half(), torch.ones(2, 3, 4, 64, device=DEVICE).half()
     lengths, scale = torch.tensor([3, 5], device=DEVICE), torch.ones(2, 2, device=DEVICE)
     arguments = dict(k_cache=k_cache, v_cache=v_cache, k=k, v=v, seqused=lengths)
     table, turn = torch.tensor([[0, 1], [2, 3]], device=DEVICE), torch.ones(32, 8, device=DEVICE)
@@ -199,13 +199,16 @@ def test_what_does_not_fit_is_refused():
         (ValueError, "request 1 has 14 keys; expected 0 to 13", dict(seqused=torch.tensor([3, 14]))),
         (ValueError, "request 0 has -1 keys", dict(seqused=torch.tensor([-1, 14]))),
         (ValueError, "rotary_cos has 7 positions", dict(rotary_cos=turn[:7], rotary_sin=turn[:7])),
-        (ValueError, "expected 0 to 3: rotary_cos has 5", dict(rotary_cos=turn[:5], rotary_sin=turn[:5], q=q[:, :2], causal=True)
-         | dict(k=k[:, :1], v=v[:, :1], seqused=torch.tensor([3, 4]))),
+        (ValueError, "expected 0 to 3: rotary_cos has 5", dict(rotary_cos=turn[:5], rotary_sin=turn[:5], q=q[:, :2],
+                                                               causal=True, k=k[:, :1], v=v[:, :1],
+                                                               seqused=torch.tensor([3, 4]))),
         (ValueError, "in row 4; expected 0 to 3: the rows", dict(cache_batch_idx=torch.tensor([1, 4]))),
         (ValueError, "in page -1; expected 0 to 3: the pages", dict(block_table=table - 1)),
         (ValueError, "two new rows are in row 2, at key 5", dict(cache_batch_idx=torch.tensor([2, 2]))),
         (ValueError, "two new rows are in page 1, at key 0", dict(block_table=torch.tensor([[0, 1], [1, 3]]),
                                                                    seqused=torch.tensor([16, 0]))),
+        (ValueError, "v_scale: one is 0; expected", dict(k_cache=k8, v_cache=v8, k_scale=scale,
+                                                         v_scale=torch.tensor([[1, 1], [1, 0.0]]))),
         (ValueError, "backend is 'gpu' and k is in", dict(backend="gpu"))]
     for error, words, other in (
             (ValueError, r"v is \(2, 2, 2, 64\); expected \(2, 3, 2, 64\)", dict(v=v[:, :2])),
@@ -217,7 +220,7 @@ def test_what_does_not_fit_is_refused():
             (TypeError, "v is bfloat16; expected float16", dict(v=v.bfloat16())),
             (TypeError, "k is float32", dict(k=k.float())),
             (TypeError, "k_cache is float16; expected float8_e4m3fn", dict(k_scale=scale, v_scale=scale)),
-            (TypeError, "k_cache is float8_e4m3fn", dict(k_cache=k_cache.to(torch.float8_e4m3fn))),
+            (TypeError, "k_cache is float8_e4m3fn", dict(k_cache=k8)),
             (ValueError, "go together", dict(k_scale=scale)),
             (ValueError, "belong together", dict(rotary_sin=turn)),
             (ValueError, "at most 32", dict(rotary_cos=torch.ones(32, 33), rotary_sin=torch.ones(32, 33))),
@@ -225,8 +228,8 @@ def test_what_does_not_fit_is_refused():
             (ValueError, r"q is \(1, 3, 4, 64\)", dict(q=q[:1], rotary_cos=turn, rotary_sin=turn)),
             (ValueError, "where the keys of a request", dict(block_table=table, cache_batch_idx=lengths)),
             (ValueError, r"block_table is \(1, 2\); expected \(2, 2\)", dict(block_table=table[:1])),
-            (ValueError, "multiples of 16", dict(k_cache=torch.empty(4, 16, 2, 65, device=DEVICE).to(torch.float8_e4m3fn)[..., :64],
-                                                 v_cache=v_cache.to(torch.float8_e4m3fn), k_scale=scale, v_scale=scale)),
+            (ValueError, "multiples of 16", dict(k_cache=k8.new_empty(4, 16, 2, 65)[..., :64], v_cache=v8,
+                                                 k_scale=scale, v_scale=scale)),
             (ValueError, "append has no gradients", dict(k=k.clone().requires_grad_())),
             (ValueError, "side by side", dict(k_cache=k_cache.mT.contiguous().mT)),
             (TypeError, "k is builtins.list; expected", dict(k=[1])), *of_numbers):

@@ -17,12 +17,12 @@ def example():
     return example_of("generate")
 
 
-@pytest.mark.parametrize("arrays", ["numpy", "torch"])
-def test_the_tokens_are_those_of_a_contiguous_cache(example, arrays, capsys):
+@pytest.mark.parametrize("arrays, cache", [("numpy", "fp16"), ("torch", "fp16"), ("torch", "e4m3")])
+def test_the_tokens_are_those_of_a_contiguous_cache(example, arrays, cache, capsys):
     pytest.importorskip(arrays)
     if arrays == "numpy" and (why := flash_ladder._core.why_not("cpu")):
         pytest.skip(why)
-    example.main([*FEW, "--arrays", arrays])
+    example.main([*FEW, "--arrays", arrays, "--cache", cache])
     said = capsys.readouterr().out
     tokens, compared, of = map(int, re.search(r"(\d+) tokens in .*check: (\d+) of (\d+)", said, re.DOTALL).groups())
     assert tokens == of and compared > 0.8 * tokens
@@ -38,6 +38,25 @@ def test_a_draft_that_sees_what_comes_after_it_is_noticed(example, monkeypatch):
         example.main([*FEW, "--arrays", "numpy"])
 
 
+@pytest.mark.parametrize("left_out", [None, "window", "sinks"])
+def test_a_model_with_windows_and_sinks(example, left_out, monkeypatch, capsys):
+    """Its tokens are those of transformers' own attention without a cache; without one of these they would not be."""
+    pytest.importorskip("torch")
+    if not hasattr(pytest.importorskip("transformers"), "GptOssForCausalLM"):
+        pytest.skip("this version of transformers has no gpt-oss")
+    arguments = [*FEW, "--model", "gpt-oss", "--arrays", "torch"]
+    if left_out is None:
+        example.main(arguments)
+        said = capsys.readouterr().out
+        tokens, compared = map(int, re.search(r"(\d+) tokens in .*check: (\d+) of", said, re.DOTALL).groups())
+        assert compared > 0.8 * tokens
+        return
+    decode = flash_ladder.decode
+    monkeypatch.setattr(flash_ladder, "decode", lambda *arrays, **options: decode(*arrays, **options | {left_out: None}))
+    with pytest.raises(AssertionError, match="token .* is another one than without a cache"):
+        example.main(arguments)
+
+
 def test_transformers_answers_with_the_same_tokens(example, capsys):
     pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -50,9 +69,14 @@ def test_transformers_answers_with_the_same_tokens(example, capsys):
 
 
 def test_a_library_to_compare_with_needs_its_arrays(example, capsys):
-    with pytest.raises(SystemExit):
-        example.main(["--arrays", "numpy", "--compare", "transformers"])
-    assert "needs --arrays torch" in capsys.readouterr().err
+    for words, arguments in (("needs --arrays torch", ["--arrays", "numpy", "--compare", "transformers"]),
+                             ("gpt-oss needs --arrays torch", ["--arrays", "numpy", "--model", "gpt-oss"]),
+                             ("e4m3 needs --arrays torch", ["--arrays", "numpy", "--cache", "e4m3"]),
+                             ("no stage computes sinks", ["--model", "gpt-oss", "--cache", "e4m3"]),
+                             ("serves the Llama alone", ["--model", "gpt-oss", "--compare", "transformers"])):
+        with pytest.raises(SystemExit):
+            example.main(arguments)
+        assert words in capsys.readouterr().err
 
 
 def test_a_guess_is_what_followed_before(example):

@@ -13,8 +13,9 @@ SCRIPT = Path(__file__).parent.parent / "peer_tests.sh"
 INTERFACE = SCRIPT.parents[1] / "python" / "flash_ladder" / "flash_attn_interface.py"
 TORCH = """
 import sys, types
-float16, __version__ = "float16", "2.11"
+float16, float8_e4m3fn, __version__ = "float16", "float8_e4m3fn", "2.11"
 class Tensor:
+    dtype = float16
     def __init__(self, *shape): self.shape = shape
     def transpose(self, *_): return self
     def tolist(self): return [0, 1]
