@@ -24,9 +24,15 @@ def features(sources, page, *_):
     def names(takes, in_e4m3):
         return [*(f"{tensor.lower()}_scale" for tensor in in_e4m3), *(name for word in takes for name in arguments[word])]
 
-    rows = [[", ".join(f"`{name}`" for name in names(*asked)),
-             linked(stage for stage in stages if not stage.backward), linked(stage for stage in stages if stage.backward)]
-            for asked, stages in kept.items()]
+    def by(asked, backward):
+        """The stages of a pass for these arguments; if there are none, those that take the least besides."""
+        found = {other: [stage for stage in stages if stage.backward == backward] for other, stages in kept.items()}
+        takes, in_e4m3 = asked
+        more = {len(others[0]): stages for others, stages in reversed(found.items())
+                if stages and set(others[0]) >= set(takes) and others[1] == in_e4m3}
+        return linked(more[min(more)] if more else [])
+
+    rows = [[", ".join(f"`{name}`" for name in names(*asked)), by(asked, False), by(asked, True)] for asked in kept]
     return table(["arguments of one call", "O by (head dimensions)", "gradients by"], rows)
 
 

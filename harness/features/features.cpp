@@ -77,6 +77,11 @@ std::vector<std::vector<const FeatureInfo*>> feature_choices(const Stage& stage)
             if (!goes_with_all && std::ranges::find(all, with) == all.end()) all.push_back(with);
         }
     }
+    std::erase_if(all, [&, choices = all](const auto& fewer) {
+        return std::ranges::any_of(choices, [&](const auto& more) {
+            return more.size() > fewer.size() && std::ranges::includes(more, fewer);  // in the list's order
+        });
+    });
     return all;
 }
 
