@@ -259,7 +259,7 @@ TEST_CASE("the sweep over caches has few problems, each with and without pages, 
     CHECK(groups == std::set{1, 4, 8});
     CHECK(batches == std::set{1, 4, 8, 16});
     CHECK(keys == std::set{4096, 8192, 16384, 65536});
-    // Every problem of that grid has one of these within two octaves.
+    // Every problem of that grid has one of these within two and a quarter octaves.
     for (const int page_size : {0, 64}) {
         std::vector<RecordedTimes> recorded;
         for (const TimedCase& c : options.cases) recorded.push_back(timed(label_of(c), {{83, 1.0}}));
@@ -274,7 +274,7 @@ TEST_CASE("the sweep over caches has few problems, each with and without pages, 
                         for (std::size_t i = 0; i < here.size(); ++i)
                             square += std::pow(here[i] - there[i], 2);
                         INFO(long_name(problem));
-                        CHECK(square <= 4);
+                        CHECK(square <= 2.25 * 2.25);
                     }
                 }
             }
@@ -283,7 +283,7 @@ TEST_CASE("the sweep over caches has few problems, each with and without pages, 
 }
 
 TEST_CASE("the default for a cache goes by the rows that read the same keys", "[timing]") {
-    // One tile of 16 rows is full, or several are: 4 rows of a group of 8 are as 32 of a group of 1.
+    // One tile of 16 rows is enough, or several are needed: 4 rows of a group of 8 are as 32 of a group of 1.
     const std::vector<RecordedTimes> recorded{
         timed(requests(16, 32, 8, 1, 8192), {{80, 1.0}, {81, 1.01}, {83, 1.0}}),
         timed(requests(16, 32, 8, 8, 8192), {{80, 1.6}, {81, 1.6}, {83, 1.0}}),
@@ -297,7 +297,9 @@ TEST_CASE("the default for a cache goes by the rows that read the same keys", "[
     CHECK(number(requests(16, 64, 8, 4, 8192)) == 83);
     CHECK(number(requests(16, 64, 8, 1, 8192)) == 80);
     CHECK(number(requests(16, 8, 8, 4, 8192)) == 80);
-    CHECK(number(requests(16, 8, 8, 16, 8192)) == 83);
+    CHECK(number(requests(16, 8, 8, 16, 8192)) == 80);
+    CHECK(number(requests(16, 8, 8, 17, 8192)) == 83);
+    CHECK(number(requests(52, 64, 8, 3, 1547, 16)) == 83);
     CHECK(number(requests(1, 64, 8, 16, 65536)) == 83);
     CHECK(number(requests(16, 64, 8, 5, 4096, 64)) == 83);
     CHECK(number(requests(16, 32, 8, 1, 8192, 64)) == 81);

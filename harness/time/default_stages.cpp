@@ -49,11 +49,12 @@ ProblemKind kind_of(const ProblemLabel& problem) {
 Position position_of(const ProblemLabel& p) {
     const Shape& s = p.shape;
     const double group = double(s.H) / s.Hkv;
-    return {std::log2(s.Nq * group),
+    const double rows = s.Nq * group;
+    return {std::log2(rows) + (rows > 16 ? 2 : 0),
             std::log2(s.Nk),
             std::log2(group) / 2,
             std::log2(visible_share(p)),
-            std::log2(double(s.B) * s.Hkv) / 2,
+            std::log2(double(s.B) * s.H * s.Nq) / 2,
             std::log2(std::max(1, p.features.page_size)) / 4};
 }
 
