@@ -27,7 +27,7 @@ CACHES = {"seqused": [20, 64], "block_table": [[0, 1, 2, 3], [0, 1, 6, 7]], "pre
 
 def examples(section):
     """The blocks under a heading that are Python and no command."""
-    text = PAGE.partition(f"# {section}\n")[2].partition("\n## ")[0]
+    text = re.split("\n##+ ", PAGE.partition(f"# {section}\n")[2])[0]
     blocks = [re.sub("^    ", "", block, flags=re.M) for block in re.findall("(?:^    .*\n)+", text, re.M)]
     return [block for block in blocks if not block.startswith(("pip ", "python ", "torchrun "))]
 
@@ -77,7 +77,8 @@ def test_examples_run_one_after_the_other():
             exec(compile(example, f"docs/python.md: {section}", "exec"), names)
 
 
-@pytest.mark.parametrize("section, module", [("PyTorch", "torch"), ("Your own function", "torch"),
+@pytest.mark.parametrize("section, module", [("PyTorch", "torch"), ("New rows of a cache", "torch"),
+                                             ("Your own function", "torch"),
                                              ("As FlashAttention's package", "torch"),
                                              ("In a model of transformers", "transformers")])
 def test_examples_that_need_another_library_run(section, module):
@@ -92,8 +93,8 @@ def test_examples_that_need_another_library_run(section, module):
 
 def test_no_section_is_left_out():
     """Of what the page shows in Python; test_distributed.py runs the example of several GPUs."""
-    run = {"The ladder from Python", "Masks", "Scores and sinks", "Dropout", "Caches", "In 8 bits", "PyTorch", "Several GPUs",
-           "Your own function", "As FlashAttention's package", "In a model of transformers"}
+    run = {"The ladder from Python", "Masks", "Scores and sinks", "Dropout", "Caches", "New rows of a cache", "In 8 bits", "PyTorch",
+           "Several GPUs", "Your own function", "As FlashAttention's package", "In a model of transformers"}
     assert {section for section in re.findall("^#+ (.*)$", PAGE, re.M) if examples(section)} == run
 
 
