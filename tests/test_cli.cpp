@@ -107,6 +107,7 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                   {"for_order", false},
                                   {"last_of_part", false},
                                   {"eight_bits", false},
+                                  {"in_e4m3", ""},
                                   {"takes", ""},
                                   {"at_once", ""},
                                   {"counted_on", "--shape 1,2,2,512,512,64"},
@@ -128,6 +129,8 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
     CHECK(pages["counted_parent"] == find_stage(paged.parent)->folder());
     CHECK(pages["counted_on"] == pages["parent_counted_on"].get<std::string>() + " --page-size 16");
     CHECK(properties_of(bounded)["takes"] == "window columns");
+    CHECK(properties_of(named("fp8_cache"))["in_e4m3"] == "KV");
+    CHECK(properties_of(named("e4m3_inputs"))["in_e4m3"] == "QKV");
     REQUIRE(json["regimes"].size() == regimes().size());
     CHECK(json["regimes"][0] == nlohmann::json{{"regime", "train"},
                                                {"pass", "forward"},

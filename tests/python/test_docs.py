@@ -22,6 +22,7 @@ FEATURES = {"window": {"window": (9, -1)}, "cu_seqlens_q": {"cu_seqlens_q": [0, 
             "softcap": {"softcap": 2.0}, "alibi_slopes": {"alibi_slopes": np.array([0.5, 0.01], np.float32)},
             "sinks": {"sinks": np.array([1.0, -2.0], np.float32)}}
 SCORES = ["softcap", "alibi_slopes", "sinks"]
+SCALES = {"k_scale": 0.5, "v_scale": 0.25}
 CACHES = {"seqused": [20, 64], "block_table": [[0, 1, 2, 3], [0, 1, 6, 7]], "prefix": 16}
 
 
@@ -100,13 +101,12 @@ def test_no_section_is_left_out():
 
 def test_the_table_names_every_argument():
     found = {name for row in rows() for name in row}
-    assert found == {name for feature in FEATURES.values() for name in feature} | set(CACHES) | {
-        "promotion", "q_scale", "k_scale", "v_scale"}
+    assert found == {name for feature in FEATURES.values() for name in feature} | {*CACHES, *SCALES, "q_scale", "promotion"}
 
 
-@pytest.mark.parametrize("row", [row for row in cells() if "_scale" not in row[0]], ids=lambda row: "-".join(arguments(row[0])))
+@pytest.mark.parametrize("row", [row for row in cells() if "q_scale" not in row[0]], ids=lambda row: "-".join(arguments(row[0])))
 def test_each_row_of_the_table_computes_what_it_says(row):
-    """At each head dimension, in both passes where it has both, without `stage=`; test_eight_bits.py has the rows of 8 bits."""
+    """At each head dimension, in both passes where it has both, without `stage=`; test_eight_bits.py has Q in 8 bits."""
     names, forward, backward = arguments(row[0]), head_dims(row[1]), head_dims(row[2])
     assert set(backward) <= set(forward) and forward
     scores = {name: FEATURES[name][name] for name in SCORES if name in names}
@@ -116,10 +116,15 @@ def test_each_row_of_the_table_computes_what_it_says(row):
         q, k, v, do = (np.random.default_rng(n).standard_normal((1, 2, 70, d)).astype(np.float16) for n in range(4))
         if "seqused" in names:
             cache = [x[:, :, :64].reshape(2, 64, 1, d) for x in (k, v)]
-            pools = [x.reshape(8, 16, 1, d) for x in cache] if "block_table" in names else cache
+            given, scales = cache, {}
+            if "k_scale" in names:
+                ml_dtypes, scales = pytest.importorskip("ml_dtypes"), SCALES
+                given = [x.astype(ml_dtypes.float8_e4m3fn) for x in cache]
+                cache = [x.astype(float) * scale for x, scale in zip(given, scales.values())]
+            pools, given = ([x.reshape(8, 16, 1, d) for x in some] if "block_table" in names else some for some in (cache, given))
             new = q[:, :, :2].reshape(2, 1, 2, d)
             window = FEATURES["window"] if "window" in names else {}
-            o = flash_ladder.decode(new, *pools, **{name: CACHES[name] for name in names if name in CACHES}, **scores, **window)
+            o = flash_ladder.decode(new, *given, **scales, **{name: CACHES[name] for name in names if name in CACHES}, **scores, **window)
             for b, keys in enumerate(CACHES["seqused"]):
                 pages = [(cache[0][b], cache[1][b])] if "block_table" not in names else [
                     (pools[0][page], pools[1][page]) for page in CACHES["block_table"][b]]
