@@ -36,7 +36,7 @@ void Block::run(std::uint64_t number, BlockTrace* trace, Workers& workers) {
             ~Running() { running_block = nullptr; }
         } running(this);
         // The same block of the same launch gets the same turns, whichever worker runs it.
-        scheduler.run(context.threads, o.order, o.seed * 0x9e3779b9u + number + 1, *this);
+        scheduler.run(context.threads, config_->together, o.order, o.seed * 0x9e3779b9u + number + 1, *this);
         while (!scheduler.failure() && atomics.wait_for_others()) scheduler.go_on();
     }
     tally.blocks += 1;

@@ -12,6 +12,7 @@ namespace simt {
 struct Counters {
     std::uint64_t launches = 0;               ///< kernels started
     std::uint64_t early_launches = 0;         ///< of these, ones that may start before the last has ended
+    std::uint64_t cooperative_launches = 0;   ///< of these, ones whose blocks all run at once
     std::uint64_t blocks = 0;                 ///< thread blocks
     std::uint64_t global_load_bytes = 0;      ///< bytes requested from global memory (not HBM traffic)
     std::uint64_t evict_first_bytes = 0;      ///< of these, bytes whose lines leave the L2 cache first
@@ -68,9 +69,10 @@ struct CounterField {
 };
 
 /// Every counter, in the order in which tables show them.
-inline constexpr std::array<CounterField, 43> counter_fields{{
+inline constexpr std::array<CounterField, 44> counter_fields{{
     {"launches", &Counters::launches},
     {"early_launches", &Counters::early_launches},
+    {"cooperative_launches", &Counters::cooperative_launches},
     {"blocks", &Counters::blocks},
     {"global_load_bytes", &Counters::global_load_bytes},
     {"evict_first_bytes", &Counters::evict_first_bytes},

@@ -1,4 +1,6 @@
 #include <atomic>
+#include <deque>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -84,32 +86,52 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
     // Of several blocks that fail, the first in the order in which they begin, whichever thread is quicker.
     std::exception_ptr failure;
     std::uint64_t failed = blocks;
-    // A shuffled order without a table: multiplication by a number that is coprime to `blocks`.
+    // A shuffled order without a table: multiplication by a number that is coprime to `blocks`. Of blocks
+    // that all run at once it says nothing which begins first.
     std::uint64_t stride = 1;
-    if (o.order == Order::shuffled) {
+    if (o.order == Order::shuffled && !config.together) {
         for (stride = 1 + (o.seed * 0x9e3779b97f4a7c15u) % blocks; std::gcd(stride, blocks) != 1;) ++stride;
     }
     const bool in_turns = blocks <= static_cast<std::uint64_t>(o.blocks_in_turns);
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-    const std::size_t most_idle = std::max(cores, 16u);  // each takes megabytes
     const unsigned wanted = in_turns ? o.blocks_in_turns : o.workers > 0 ? o.workers : cores;
-    // Blocks that wait for each other need a thread each, however few cores run them.
-    const int count = static_cast<int>(config.together ? blocks : std::min<std::uint64_t>(wanted, blocks));
-    Workers workers(count, in_turns ? blocks : 0);
-    const auto work = [&] {
-        std::unique_ptr<Block> own_block = take_block();
-        Block& block = *own_block;
-        const Counters& tally = block.context.tally;
-        block.begin_launch(config, call, parameters, bytes, first_serial, ended_serial);
-        std::uint64_t i = next++;
+    const int count = static_cast<int>(std::min<std::uint64_t>(wanted, blocks));
+    std::function<void()> work;
+    std::deque<std::jthread> others;
+    const auto add_thread = [&] {
+        try {
+            others.emplace_back(work);
+        } catch (const std::system_error&) {
+            throw std::runtime_error("the host has no memory or threads left for " +
+                                     std::to_string(std::max<std::size_t>(count, others.size() + 2)) +
+                                     " blocks at once");
+        }
+    };
+    // Of blocks that run together, those that wait need a thread each, however few cores run them.
+    Workers workers(count, in_turns ? blocks : 0, [&] {
+        const bool is_left = config.together && next < blocks;
+        if (is_left) add_thread();
+        return is_left;
+    });
+    const auto fail = [&](std::uint64_t i) {
+        next = blocks;
+        const std::lock_guard lock(total_mutex);
+        if (i < failed) failure = std::current_exception(), failed = i;
+    };
+    work = [&] {
+        std::unique_ptr<Block> block;
+        std::uint64_t i = 0;
         bool has_failed = false;
         try {
-            for (; i < blocks; i = next++) {
+            block = take_block();
+            const Counters& tally = block->context.tally;
+            block->begin_launch(config, call, parameters, bytes, first_serial, ended_serial);
+            for (i = next++; i < blocks; i = next++) {
                 const std::uint64_t number =
                     o.order == Order::reversed ? blocks - 1 - i : i * stride % blocks;
                 const Counters before = tally;
                 BlockTrace trace{.launch = launched, .number = number, .phases = {}, .timeline = {}};
-                block.run(number, o.on_trace ? &trace : nullptr, workers);
+                block->run(number, o.on_trace ? &trace : nullptr, workers);
                 workers.end_block(number);
                 if (o.on_block) o.on_block(number, tally - before);
                 if (o.on_trace) o.on_trace(config, std::move(trace));
@@ -117,31 +139,25 @@ void launch(const Launch& config, void (*call)(const void* parameters), const vo
         } catch (const Atomics::GivenUp&) {  // the block that failed says why
         } catch (...) {
             has_failed = true;
-            next = blocks;
-            const std::lock_guard lock(total_mutex);
-            if (i < failed) failure = std::current_exception(), failed = i;
+            fail(i);
         }
         workers.leave(has_failed);
         const std::lock_guard lock(total_mutex);
-        total += tally;
-        if (idle_blocks.size() < most_idle) idle_blocks.push_back(std::move(own_block));
+        if (block) total += block->context.tally;
+        if (block && idle_blocks.size() < cores) idle_blocks.push_back(std::move(block));
     };
-    {
-        std::vector<std::jthread> others;
-        try {
-            for (int i = 1; i < count; ++i) others.emplace_back(work);
-            work();
-        } catch (const std::system_error&) {  // blocks in turns would wait for those that have no thread
-            for (int left = count - static_cast<int>(others.size()); left > 0; --left) workers.leave(true);
-            next = blocks;
-            const std::lock_guard lock(total_mutex);
-            failed = 0;
-            failure = std::make_exception_ptr(std::runtime_error(
-                "the host has no memory or threads left for " + std::to_string(count) + " blocks at once"));
-        }
+    try {
+        for (int i = 1; i < count; ++i) add_thread();
+        work();
+    } catch (const std::runtime_error&) {  // blocks in turns would wait for those that have no thread
+        for (int left = count - static_cast<int>(others.size()); left > 0; --left) workers.leave(true);
+        fail(0);
     }
+    workers.wait_for_all();
+    others.clear();
     total.launches += 1;
     total.early_launches += config.early;
+    total.cooperative_launches += config.together;
     if (failure) std::rethrow_exception(failure);
 }
 

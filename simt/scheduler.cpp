@@ -67,11 +67,6 @@ void arrive_first(bool) {}
 void clear(const Stacks::Stack&) {}
 #endif
 
-/// A page that faults makes two mappings of one, and a process may have 65,530. Where very many fibers live,
-/// the later ones have none.
-constexpr int most_guards = 16384;
-std::atomic<int> all_guards{0};
-
 /// "0-31, 64": the set bits of a sorted list.
 std::string ranges(const std::vector<int>& sorted) {
     std::string text;
@@ -88,30 +83,25 @@ std::string ranges(const std::vector<int>& sorted) {
 }  // namespace
 
 Stacks::~Stacks() {
-    release();
-}
-
-void Stacks::release() {
     if (base_ != nullptr) munmap(base_, bytes_);
-    all_guards -= std::exchange(guards_, 0);
 }
 
-void Stacks::reserve(int count) {
-    const std::size_t wanted = count * stack_bytes;
-    if (wanted <= bytes_) return;
-    release();
+void Stacks::reserve(int count, std::size_t each) {
+    if (each <= each_ && count * each_ <= bytes_) return;
+    const std::size_t wanted = count * each;
+    if (base_ != nullptr) munmap(base_, std::exchange(bytes_, 0));
+    base_ = nullptr;
     void* memory =
         mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<std::byte*>(memory);
-    bytes_ = wanted;
-    for (int i = 0; i < count && all_guards < most_guards; ++i, ++guards_, ++all_guards)
-        mprotect(base_ + i * stack_bytes, sysconf(_SC_PAGESIZE), PROT_NONE);
+    bytes_ = wanted, each_ = each;
+    for (int i = 0; i < count; ++i) mprotect(base_ + i * each, sysconf(_SC_PAGESIZE), PROT_NONE);
 }
 
 Stacks::Stack Stacks::at(int index) const {
     static const std::size_t page = sysconf(_SC_PAGESIZE);
-    return {base_ + index * stack_bytes + page, stack_bytes - page};
+    return {base_ + index * each_ + page, each_ - page};
 }
 
 /// Fibers that will never run again stay as they are. Unwinding them would throw through code that was not
@@ -126,13 +116,13 @@ void Scheduler::abandon() {
     }
 }
 
-void Scheduler::run(int count, Order order, std::uint64_t seed, Program& program) {
+void Scheduler::run(int count, bool among_many, Order order, std::uint64_t seed, Program& program) {
     abandon();
     failure_ = nullptr;
     stop_ = options().stop;
     program_ = &program;
     order_ = order;
-    stacks_.reserve(count);
+    stacks_.reserve(count, among_many ? stack_bytes / 2 : stack_bytes);
     fibers_.resize(count + 1);
     waiting_.assign(count, {});
     ready_.assign((count + 31) / 32, 0);

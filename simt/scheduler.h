@@ -23,7 +23,7 @@ void for_each_lane(std::uint32_t mask, F f) {
     for (; mask != 0; mask &= mask - 1) f(__builtin_ctz(mask));
 }
 
-/// Memory for the stacks of fibers, each above a page that faults, up to a number of such pages.
+/// Memory for the stacks of fibers, each above a page that faults.
 class Stacks {
   public:
     struct Stack {
@@ -35,18 +35,16 @@ class Stacks {
     Stacks(const Stacks&) = delete;
     Stacks& operator=(const Stacks&) = delete;
     ~Stacks();
-    void reserve(int count);
+    /// So many, of at least so many bytes.
+    void reserve(int count, std::size_t each);
     Stack at(int index) const;
     bool contains(const void* address) const {
         return static_cast<std::size_t>(static_cast<const std::byte*>(address) - base_) < bytes_;
     }
 
   private:
-    void release();
-
     std::byte* base_ = nullptr;
-    std::size_t bytes_ = 0;
-    int guards_ = 0;
+    std::size_t bytes_ = 0, each_ = 0;
 };
 
 /// Runs fibers on the thread that owns it, one at a time, each until it waits for others and switches to the
@@ -72,8 +70,9 @@ class Scheduler {
         ~Program() = default;
     };
 
-    /// Runs `count` fibers, all of them ready, until none can go on or one has failed.
-    void run(int count, Order order, std::uint64_t seed, Program& program);
+    /// Runs `count` fibers, all of them ready, until none can go on or one has failed. Among many schedulers
+    /// at the same time, stacks are half as large.
+    void run(int count, bool among_many, Order order, std::uint64_t seed, Program& program);
     /// Goes on when run() has returned, and fibers have been made ready.
     void go_on();
 

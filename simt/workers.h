@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <vector>
@@ -17,7 +18,10 @@ class Workers {
   public:
     /// So many threads. If so many blocks do their atomics in turns (0: they need not), each has a thread:
     /// the n-th atomic of each, in the order of their numbers, comes before anyone's next.
-    Workers(int threads, std::size_t blocks_in_turns) : running_(threads), atomics_(blocks_in_turns) {}
+    /// @param start_another Called when all wait; starts a thread for a block that has not begun. False if
+    /// all have, or those that have not are not to run at the same time.
+    Workers(int threads, std::size_t blocks_in_turns, std::function<bool()> start_another)
+        : running_(threads), atomics_(blocks_in_turns), start_another_(std::move(start_another)) {}
 
     /// Waits until it is this block's turn to do an atomic.
     void begin_atomic(std::size_t block) {
@@ -49,7 +53,10 @@ class Workers {
         std::unique_lock lock(mutex_);
         while (!reached()) {
             if (has_failed_) return Waited::given_up_on;
-            if (in_vain_ || ++asleep_ == running_) {
+            const bool last = !in_vain_ && ++asleep_ == running_;
+            if (last && start_another_()) {
+                running_ += 1;
+            } else if (in_vain_ || last) {
                 in_vain_ = true;
                 changed_.notify_all();
                 return Waited::in_vain;
@@ -62,6 +69,11 @@ class Workers {
     /// A count has been raised: each waiting thread looks again.
     void raised() {
         change([&] { raised_ += 1, asleep_ = 0; });
+    }
+    /// Until all threads have left.
+    void wait_for_all() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return running_ == 0; });
     }
     /// A thread has no more blocks to run; or its block has failed, so that none waits for another.
     void leave(bool failed) {
@@ -90,6 +102,7 @@ class Workers {
     std::uint64_t raised_ = 0;
     bool in_vain_ = false, has_failed_ = false;
     std::vector<std::uint64_t> atomics_;  ///< that each block has done, if they take turns; or all
+    std::function<bool()> start_another_;
 };
 
 }  // namespace simt

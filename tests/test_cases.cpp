@@ -102,10 +102,9 @@ TEST_CASE("the verification cases cover what they promise") {
             {fmt::format("group {}", n), [=](const Case& c) { return c.shape.H == n * c.shape.Hkv; }});
     for (const int n : {0, 1, 3, 132})
         machines.push_back({fmt::format("{} sms", n), [=](const Case& c) { return c.multiprocessors == n; }});
-    for (const InputKind& kind : input_kinds()) {
-        const std::string_view name = kind.name;
-        if (name == "same_sign" || name == "outliers" || name == "zeros") continue;  // for products of 8 bits
-        inputs.push_back({kind.name, [name = kind.name](const Case& c) { return c.input == name; }});
+    for (std::size_t k = 0; k + kinds_for_8_bits < input_kinds().size(); ++k) {
+        const char* const name = input_kinds()[k].name;
+        inputs.push_back({name, [name](const Case& c) { return c.input == name; }});
     }
     for (const auto& more : {batches, groups, machines, inputs}) factors.push_back(more);
 

@@ -90,6 +90,7 @@ TEST_CASE("inputs are the same for the same case, and only for it") {
 TEST_CASE("every input kind is what it says") {
     for (const DType dtype : {DType::fp16, DType::bf16}) {
         for (const int d : {64, 128}) {
+            Matrix biased;  // without its means
             for (const InputKind& kind : input_kinds()) {
                 CAPTURE(kind.name, d, name(dtype));
                 Case c = make_case({1, 1, 1, 40, 256, d}, dtype);
@@ -123,6 +124,14 @@ TEST_CASE("every input kind is what it says") {
                     continue;
                 }
 
+                if (input == "biased" || input == "smoothed") {  // the same but for the means
+                    const Eigen::RowVectorXd means = K.colwise().mean();
+                    CHECK((input == "biased" ? means.squaredNorm() > 8 * d : means.norm() < 0.02));
+                    const Matrix centered = K.rowwise() - means;
+                    CHECK(std::abs(centered.squaredNorm() / K.size() - 1) < 0.05);
+                    if (!biased.size()) biased = centered;
+                    CHECK((centered - biased).cwiseAbs().maxCoeff() < (dtype == DType::fp16 ? 0.02 : 0.1));
+                }
                 CHECK(std::abs(V.mean()) < 0.05);
                 CHECK(std::abs(V.squaredNorm() / V.size() - 1) < 0.05);
                 CHECK(V.maxCoeff() > 3);

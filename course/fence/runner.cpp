@@ -7,6 +7,7 @@
 /// and nothing here knows it. It ends when `lab` closes the socket.
 
 #include <malloc.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -205,7 +206,11 @@ int main(int argc, char** argv) {
         [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, why.data(), why.size());
         _exit(ladder::wire::terminated);
     });
-    mallopt(M_ARENA_MAX, 1);  // each thread's own would take 64 MB of the addresses that a sandbox leaves
+    mallopt(M_ARENA_MAX, 1);    // each thread's own would take 64 MB of the addresses that a sandbox leaves
+    pthread_attr_t attributes;  // and its stack 8 MB, although kernels run on stacks of their own
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 1 << 20);
+    pthread_setattr_default_np(&attributes);
     if (argc == 3) ladder::serve(argv[1], argv[2]);
     return 2;
 }

@@ -2226,6 +2226,32 @@ def panels_overlap(f):
            "the next panel arrives meanwhile. The lengths are not to scale.")
 
 
+@figure("29-parts", "Four blocks copy parts of heads, wait until all parts of a head are known, and round what they hold")
+def parts_of_heads(f):
+    unit, left = 38, 60
+    # Of each block: begin, end, what it does with which part
+    rows = ((("copy", 0, 3, "head 0"), ("wait", 3, 4, ""), ("round", 4, 5.2, "0"), ("copy", 5.2, 7.4, "head 1"),
+             ("wait", 7.4, 8.1, ""), ("round", 8.1, 9.3, "1")),
+            (("copy", 0, 3.4, "head 0"), ("wait", 3.4, 4, ""), ("round", 4, 5.2, "0"), ("copy", 5.2, 8.1, "head 1"),
+             ("round", 8.1, 9.3, "1")),
+            (("copy", 0, 4, "head 0"), ("round", 4, 5.2, "0"), ("copy", 5.2, 7.8, "head 2"), ("wait", 7.8, 9.3, "")),
+            (("copy", 0, 3.1, "head 1"), ("wait", 3.1, 8.1, "waits"), ("round", 8.1, 9.3, "1")))
+    for row, parts in enumerate(rows):
+        y = 12 + 38 * row
+        f.text(0, y + 18, f"block {row}", size=SMALL)
+        for what, begin, end, words in parts:
+            color = {"copy": "shared", "wait": None, "round": "own"}[what]
+            x, width = left + unit * begin, unit * (end - begin)
+            if color is None:
+                f.box(x, y, width, 26, None, dashed=True)
+                f.text(x + 6, y + 18, words, size=SMALL)
+            else:
+                f.cell(x, y, width, 26, words, color, 0.35, size=SMALL)
+    f.note(172, "Time runs to the right. Each head has three parts here. Wide cells are copies to shared memory, narrow ones are "
+           "roundings; dashed, a block waits. Block 3 holds the first part of head 1 until blocks 0 and 1 have copied the "
+           "other two. All four blocks run from the beginning on, so no part waits for a block that has not started.")
+
+
 @figure("19-registers", "Registers of a thread at d = 256 while P V is computed, and while S is")
 def registers_in_turn(f):
     scale = 1.75

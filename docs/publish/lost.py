@@ -8,7 +8,9 @@ from pictures import centered, chart
 
 D, HEADS = 64, 4
 # What each kind is called, and the rows of a head that show it: with outliers few of them decide.
-INPUTS = {"normal": ("N(0, 1)", 128), "outliers": ("outliers", 512), "same_sign": ("V from N(4, 1)", 128)}
+INPUTS = {"normal": ("N(0, 1)", 128), "outliers": ("outliers", 512), "same_sign": ("V from N(4, 1)", 128),
+          "biased": ("K with a bias", 128), "smoothed": ("the same, smoothed", 128)}
+DRAWN = ("normal", "outliers", "same_sign")
 CLIMB, CLIMBED_KEYS = (36, 70, 71, 72, 73), (512, 1024, 2048, 4096, 8192)
 
 
@@ -58,9 +60,9 @@ def won_pictures(sources):
     if not sources.of_8_bits.issuperset(CLIMB[1:]):
         return []
     panels = []
-    for name, (inputs, _) in INPUTS.items():
+    for name in DRAWN:
         by_keys = [of_16_bit_inputs(sources, CLIMB, keys, name) for keys in CLIMBED_KEYS]
-        panels.append((inputs, [[round(100 * error, 2) for error in line] for line in zip(*by_keys)]))
+        panels.append((INPUTS[name][0], [[round(100 * error, 2) for error in line] for line in zip(*by_keys)]))
     return [chart("fp8-errors", "Error of O against the number of keys N: relative L2 in percent",
                   f"{HEADS} heads of {D}, fp16 inputs of three kinds; as the CPU back-end computes it", list(CLIMBED_KEYS),
                   [(in_words(folder), folder[:2] != "36") for folder in folders(sources, CLIMB)], panels)]

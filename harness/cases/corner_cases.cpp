@@ -196,7 +196,7 @@ std::vector<Case> divided_sequences(const Stage& stage, Cover how) {
                          .dtype = k % 2 == 0 ? DType::bf16 : DType::fp16,
                          .causal = causal,
                          .features = {.ranks = ranks},
-                         .input = inputs[k / 2 % (inputs.size() - 2)].name,
+                         .input = inputs[k / 2 % (inputs.size() - kinds_for_8_bits + 1)].name,
                          .seed = k + 1,
                          .scale = scales[k / 5 % std::size(scales)],
                          .multiprocessors = machines[k % std::size(machines)]});

@@ -135,6 +135,9 @@ Inputs make(const Case& c) {
             const int head = b * s.Hkv + kv;
             Matrix K = drawn(random_k, s.Nk, head % 3 == 1);
             shape_keys(c, scale, K);
+            if (c.input == "biased" || c.input == "smoothed")
+                K.rowwise() += Eigen::RowVectorXd(4 * random_k.normal(1, s.d));
+            if (c.input == "smoothed") K.rowwise() -= Eigen::RowVectorXd(K.colwise().mean());
             Matrix V = drawn(random_v, s.Nk, head % 3 == 2);
             if (c.input == "same_sign") V.array() += 4;
             if (const int shared = shared_keys(c, b); shared > 0) {

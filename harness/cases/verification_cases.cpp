@@ -145,7 +145,7 @@ std::vector<Case> covered(const std::vector<int>& dims, const std::vector<Tiling
                         3,
                         std::size(heads_of),
                         std::size(machines),
-                        static_cast<int>(inputs.size()) - 3,  // the last: for products of 8 bits
+                        static_cast<int>(inputs.size()) - kinds_for_8_bits,
                         std::size(scales),
                         std::size(usual_layouts),
                         2};

@@ -53,6 +53,8 @@ const std::vector<InputKind>& input_kinds() {
         {"outliers",
          "N(0, 1), and to one element in a thousand N(0, 100) is added (FlashAttention-3's test)"},
         {"zeros", "N(0, 1), and zeros: in each tensor every third head, of the others rows 128 to 255"},
+        {"biased", "N(0, 1), and in K to each channel of a head N(0, 16) is added, the same for all keys"},
+        {"smoothed", "biased, and then the mean of all keys is subtracted from each (K smoothing)"},
     };
     return kinds;
 }

@@ -66,6 +66,7 @@ struct InputKind {
     const char* description;  ///< one line
 };
 const std::vector<InputKind>& input_kinds();
+constexpr int kinds_for_8_bits = 5;  ///< the last of them, which show what 8 bits lose
 
 /// Most multiprocessors that a CPU back-end plays: more than a GPU will have for a while.
 constexpr int most_multiprocessors = 1 << 14;

@@ -22,6 +22,7 @@ void claim(Claims& c) {
     c.parent_is("launches", 1);
     c.is("launches", 2);
     c.is("early_launches", 1);
+    c.is("cooperative_launches", 1);
     c.is("blocks", parent.blocks + std::min(resident, parts));
     c.is("barriers", parent.barriers + 2 * parts);
     c.is("atomics", parent.atomics + parts);
@@ -32,11 +33,10 @@ void claim(Claims& c) {
     c.is("global_store_bytes", parent.global_store_bytes + elements + 4 * (parts + 2 * heads));
     c.is("workspace_bytes", elements + 4 * (parts + 2 * heads + 1));
     c.is("async_copies", parts * part_elements * 2 / 16);
-    c.is("copied_lines", 2 * elements / 128);
     c.is("divides", parent.divides + 32 * warps * parts + heads);
     c.is("shuffles", parent.shuffles + 10 * warps * parts);
-    c.only_moves({"launches", "early_launches", "blocks", "barriers", "atomics", "fences",
-                  "global_load_bytes", "evict_first_bytes", "global_store_bytes", "workspace_bytes",
+    c.only_moves({"launches", "early_launches", "cooperative_launches", "blocks", "barriers", "atomics",
+                  "fences", "global_load_bytes", "evict_first_bytes", "global_store_bytes", "workspace_bytes",
                   "async_copies", "copied_lines", "divides", "shuffles", "shared_tile_bytes",
                   "shared_exchange_bytes"});
 }
