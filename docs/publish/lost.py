@@ -9,7 +9,7 @@ from pictures import centered, chart
 D, HEADS = 64, 4
 # What each kind is called, and the rows of a head that show it: with outliers few of them decide.
 INPUTS = {"normal": ("N(0, 1)", 128), "outliers": ("outliers", 512), "same_sign": ("V from N(4, 1)", 128),
-          "biased": ("K with a bias", 128), "smoothed": ("the same, smoothed", 128)}
+          "biased": ("K with a bias", 128), "smoothed": ("the same, smoothed", 128)}  # of pages that name these
 DRAWN = ("normal", "outliers", "same_sign")
 CLIMB, CLIMBED_KEYS = (36, 70, 71, 72, 73), (512, 1024, 2048, 4096, 8192)
 
@@ -70,10 +70,12 @@ def won_pictures(sources):
 
 @block("won")
 def won(sources, page, words):
-    """The error of 16-bit inputs of these stages against the number of keys; on a part's page the plot as well."""
-    stages = tuple(numbers(words))
-    rows = [[f"{keys:,}", inputs, *(f"{error:.2%}" for error in of_16_bit_inputs(sources, stages, keys, name))]
-            for name, (inputs, _) in INPUTS.items() for keys in CLIMBED_KEYS if page.stage is None or keys in (512, 2048, 8192)]
+    """The error of 16-bit inputs of these stages against the number of keys, of the kinds that are drawn and of those that
+    are named; on a part's page the plot as well."""
+    named = [word for word in words if word in INPUTS]
+    stages = tuple(numbers([word for word in words if word not in named]))
+    rows = [[f"{keys:,}", INPUTS[name][0], *(f"{error:.2%}" for error in of_16_bit_inputs(sources, stages, keys, name))]
+            for name in (*DRAWN, *named) for keys in CLIMBED_KEYS if page.stage is None or keys in (512, 2048, 8192)]
     shown = "" if page.stage else f"{centered(won_pictures(sources), page)}\n"
     return (f"{shown}Computed by the CPU back-end, {HEADS} heads of {D}, relative L2 of O against attention of the 16-bit "
             "inputs in double precision:\n\n" + in_sight(page, [">keys", "inputs", *(f">{stage}" for stage in stages)], rows))
