@@ -40,9 +40,9 @@ using Position = std::array<double, 6>;
 
 /// The logarithms to base 2 of the query rows that read the same keys, those of all heads of a group, which
 /// fill a tile together, and two more from 17 rows on, a second tile of the stages that decode with mma.sync;
-/// of the keys; half that of the query heads of a group; of the share of the scores that the mask leaves; half
-/// that of all query rows, which share the machine; a quarter of that of a page's keys. The keys are those
-/// that a request may have: how many it has is not known where that is on a GPU.
+/// of the keys; half that of the query heads of a group; of the share of the scores that the mask leaves;
+/// half that of all query rows, which share the machine; a quarter of that of a page's keys. The keys are
+/// those that a request may have: how many it has is not known where that is on a GPU.
 Position position_of(const ProblemLabel& problem);
 
 /// The recorded problems of the same kind, the nearest first; of equally near ones the first recorded.

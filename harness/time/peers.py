@@ -10,9 +10,8 @@ here, by name; then it answers each line from standard input with one on standar
     {"do": "release"}                          {}                            gives the GPU's memory back
 
 In the backward pass a call computes dQ, dK and dV for an O that was computed once, as a training step does it, and
-nothing else. Each call is captured in a CUDA graph, whose replay takes no time of the host.
-
-A line {"error": ".."} may come instead, and is the last.
+nothing else. Each call is captured in a CUDA graph, whose replay takes no time of the host. A line {"error": ".."} may
+come instead, and is the last.
 """
 
 import importlib.metadata
@@ -74,8 +73,7 @@ PACKAGES = {"flex": {"triton": "triton", "pytorch-triton": "triton"},
 FOUND = {name: next(((package, found.version) for package in packages
                      for found in importlib.metadata.distributions(name=package)), None)
          for name, packages in PACKAGES.items()}
-WARM_UPS = 3
-MOST_ROWS = 16  # of a request that FlashInfer is timed with
+WARM_UPS, MOST_ROWS = 3, 16  # these of a request that FlashInfer is timed with
 
 
 class Clock:
@@ -406,41 +404,6 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
     return call
 
 
-def cudnn_fp8(query, key, value, causal, window):
-    """cuDNN's graph of attention in e4m3, built once. Q, K and V are converted beforehand; its scales are 1. O is e4m3, too."""
-    if query.requires_grad:
-        raise ValueError("has no gradients")
-    if window != (None, None):
-        raise ValueError("is not timed with a window")
-    if causal and query.shape[2] != key.shape[2]:
-        raise ValueError("is timed with a causal mask of as many keys as rows")
-    cudnn = importlib.import_module(PACKAGES["cuDNN-FP8"]["nvidia-cudnn-frontend"])
-    types, one = cudnn.data_type, torch.ones((1, 1, 1, 1), device="cuda")
-    graph = cudnn.pygraph(io_data_type=types.FP8_E4M3, intermediate_data_type=types.FLOAT, compute_data_type=types.FLOAT)
-
-    def named(tensor, data_type):
-        return graph.tensor(dim=[*tensor.shape], stride=[*tensor.stride()], data_type=data_type)
-
-    tensors = [tensor.to(torch.float8_e4m3fn) for tensor in (query, key, value)]
-    output, (largest_score, largest_output) = torch.empty_like(tensors[0]), (torch.empty_like(one) for _ in range(2))
-    inputs, scales = [named(tensor, types.FP8_E4M3) for tensor in tensors], [named(one, types.FLOAT) for _ in range(6)]
-    O, _, *largest = graph.sdpa_fp8(*inputs, *scales, attn_scale=query.shape[3] ** -0.5, generate_stats=False,
-                                    use_causal_mask=causal)
-    for name, tensor, data_type in ((O, output, types.FP8_E4M3), (largest[0], largest_score, types.FLOAT),
-                                    (largest[1], largest_output, types.FLOAT)):
-        name.set_output(True).set_dim([*tensor.shape]).set_stride([*tensor.stride()]).set_data_type(data_type)
-    graph.build([cudnn.heur_mode.A])
-    workspace = torch.empty(graph.get_workspace_size(), dtype=torch.uint8, device="cuda")
-    handle = cudnn.create_handle()
-    cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream().cuda_stream)
-    pointers = dict(zip([*inputs, *scales, O, *largest], [*tensors, *[one] * 6, output, largest_score, largest_output]))
-
-    def call():
-        graph.execute(pointers, workspace, handle=handle)
-        return output
-    return call
-
-
 def flash_infer(query, key, value, causal, window, lengths=None, page_size=None, prefix=0):
     """FlashInfer's kernel for decoding on tensor cores, "fa2", which divides the keys of a request among blocks as a plan
     says; the plan is made once. It takes no cache without pages, so such a one is given in pages of 16 keys, one after
@@ -492,7 +455,8 @@ LISTS = {"flex": {"alibi", "columns", "documents", "sinks", "softcap", "tiles"},
          "FlashAttention-3": {"documents", "lengths", "page_size", "prefix", "softcap"}, "FlashAttention-3-FP8": {"softcap"},
          "FlashAttention-4": {"alibi", "columns", "documents", "lengths", "page_size", "prefix", "sinks", "softcap", "tiles"},
          "FlashInfer": {"lengths", "page_size", "prefix"}}
-MAKERS = {"flex": flex, "FlashInfer": flash_infer, "cuDNN-FP8": cudnn_fp8,
+MAKERS = {"flex": flex, "FlashInfer": flash_infer,
+          "cuDNN-FP8": lambda *inputs: importlib.import_module("cudnn_fp8").cudnn_fp8(*inputs),
           **{name: partial(flash_attention, name) for name in PACKAGES if name.startswith("FlashAttention")}}
 
 

@@ -124,9 +124,9 @@ Kernel& kernel_of(bool forward, const std::optional<std::string>& word, const st
                   const Axes& Q, const Axes& K, const Mask& mask, bool exactly = false);
 
 /// Writes new rows to a cache and rotates Q: see stages/append.h, whose kernel is compiled when it is first
-/// needed. On a GPU the launch is queued in `stream`; on a CPU it is over. Throws BadUsage, before anything is
-/// written, if numbers in the CPU's memory lead out of the cache or the angles, or two rows to one place, or
-/// are no scales.
+/// needed. On a GPU the launch is queued in `stream`; on a CPU it is over. Throws BadUsage, before anything
+/// is written, if numbers in the CPU's memory lead out of the cache or the angles, or two rows to one place,
+/// or are no scales.
 void append(const Append& a, const std::string& backend, std::uintptr_t stream);
 
 /// Where sources and compiled kernels are: see use_folders(). Before all else, and once.

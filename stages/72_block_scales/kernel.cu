@@ -408,8 +408,8 @@ std::size_t counter_bytes(const Shape&, int) {
 using Dims = HeadDims<64, 128>;
 LADDER_STAGE(forward, Dims, .number = 72, .name = "block_scales", .parent = 71,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 64, 4}, {128, 128, 4}),
-             .change = "every 128 rows of Q or K share a scale, and are read once",
-             .shows_in = "train", .products = Products::of_8_in_blocks, .most_lines = 420,  // quantizes first
+             .change = "every 128 rows of Q or K share a scale, and are read once", .shows_in = "train",
+             .products = Products::of_8_in_blocks, .most_lines = 420,  // quantizes first
              .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace
