@@ -330,11 +330,12 @@ TEST_CASE("course: the zoo begins with puzzles that have hints, in the order of 
         if (mutant.difficulty.empty()) continue;
         order.push_back(mutant.difficulty);
         CHECK(puzzle.number == static_cast<int>(order.size()));
-        CHECK(contains(few.out, mutant.symptom));
+        if (puzzle.stage->number < 10) CHECK(contains(few.out, mutant.symptom));
         CHECK(!mutant.hints.empty());
         for (const std::string& hint : mutant.hints) CHECK(hint.size() <= 80);
     }
     CHECK(order.size() >= 20);
+    CHECK(std::count(few.out.begin(), few.out.end(), '\n') < 40);  // fits a screen
     CHECK(std::is_sorted(order.begin(), order.end(), [](const auto& a, const auto& b) {
         const auto& names = difficulties();
         return std::find(names.begin(), names.end(), a) < std::find(names.begin(), names.end(), b);
