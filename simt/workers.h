@@ -16,8 +16,9 @@ namespace simt {
 /// an atomic, or for a count that others raise; its thread then runs no other, as a multiprocessor does not.
 class Workers {
   public:
-    /// So many threads. If so many blocks do their atomics in turns (0: they need not), each has a thread:
-    /// the n-th atomic of each, in the order of their numbers, comes before anyone's next.
+    /// @param threads How many there are.
+    /// @param blocks_in_turns If so many blocks do their atomics in turns (0: they need not), each has a
+    /// thread: the n-th atomic of each, in the order of their numbers, comes before anyone's next.
     /// @param start_another Called when all wait; starts a thread for a block that has not begun. False if
     /// all have, or those that have not are not to run at the same time.
     Workers(int threads, std::size_t blocks_in_turns, std::function<bool()> start_another)
