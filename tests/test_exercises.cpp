@@ -299,9 +299,13 @@ TEST_CASE("course: the zoo shows a symptom, gives hints, and knows a fix", "[cou
     CHECK(contains(lab({"zoo", number, "--dir", dir, "--hint"}).out, "the last hint"));
     // Which puzzles are solved is what their folders say.
     CHECK(solved_puzzles(folder / "").empty());
-    PuzzleFolder mine = open_puzzle_folder(*puzzle, dir);
-    mine.solved = true;
-    save(mine);
+    std::string kernel = read_file(dir + "/kernel.cu");
+    for (const auto& [from, to] : replacements) {
+        REQUIRE(kernel.find(to) != kernel.npos);
+        kernel.replace(kernel.find(to), to.size(), from);
+    }
+    folder.write("zoo-" + number + "/kernel.cu", kernel);
+    CHECK(contains(lab({"zoo", number, "--dir", dir, "--check"}).out, "fixed"));
     CHECK(solved_puzzles(folder / "") == std::set<std::string>{puzzle->id});
     const ProcessResult given_up = lab({"zoo", number, "--give-up"});
     CHECK(contains(given_up.out, bug));
@@ -326,11 +330,12 @@ TEST_CASE("course: the zoo begins with puzzles that have hints, in the order of 
         if (mutant.difficulty.empty()) continue;
         order.push_back(mutant.difficulty);
         CHECK(puzzle.number == static_cast<int>(order.size()));
-        CHECK(contains(few.out, mutant.symptom));
+        if (puzzle.stage->number < 10) CHECK(contains(few.out, mutant.symptom));
         CHECK(!mutant.hints.empty());
         for (const std::string& hint : mutant.hints) CHECK(hint.size() <= 80);
     }
     CHECK(order.size() >= 20);
+    CHECK(std::count(few.out.begin(), few.out.end(), '\n') < 40);  // fits a screen
     CHECK(std::is_sorted(order.begin(), order.end(), [](const auto& a, const auto& b) {
         const auto& names = difficulties();
         return std::find(names.begin(), names.end(), a) < std::find(names.begin(), names.end(), b);

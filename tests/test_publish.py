@@ -60,7 +60,10 @@ class PackageTest(unittest.TestCase):
         everything = next(stage for stage in HERE.stages.values() if {"columns", "tiles"} <= {*stage.takes})
         rows = [line for line in shown.splitlines() if f"[{everything.number}]" in line]
         self.assertEqual([[mask for mask in ("`columns`", "`cu_seqlens_q`", "`tiles`") if mask in row] for row in rows],
-                         [["`columns`"], ["`cu_seqlens_q`"], ["`tiles`"]])
+                         [["`columns`"], ["`cu_seqlens_q`"], ["`tiles`"], ["`cu_seqlens_q`"]])
+        gradients = next(line for line in shown.splitlines() if "`cu_seqlens_q`" in line and "`sinks`" in line and
+                         "`dropout_p`" in line).split("|")[3]
+        self.assertEqual(gradients, " no stage ")  # what the last of these rows has without dropout
         for stage in HERE.stages.values():
             if "ranks" in stage.takes:
                 self.assertNotIn(f"[{stage.number}]", shown)
@@ -387,7 +390,7 @@ class ProfileTest(unittest.TestCase):
 class StaleTest(unittest.TestCase):
     # Blocks whose numbers are counted or verified here, or are of no kernel that a recording has a fingerprint of
     WITHOUT_RECORDED_KERNELS = {"aarch64", "counters", "estimate_errors", "lost", "mutation", "needs", "nvcc", "peer_tests", "prediction",
-                                "python", "python-features", "python-fp8", "python-ring", "standard", "won"}
+                                "python", "python-append", "python-features", "python-fp8", "python-ring", "standard", "won"}
 
     def test_a_kernel_that_was_changed_is_marked_wherever_its_numbers_are_shown(self):
         sources, blocks = Sources(LAB), 0

@@ -146,6 +146,7 @@ TEST_CASE("trace: warps, barriers and blocks add up to what was counted", "[trac
     for_each_trace([](const Stage&, const Case&, const Trace& trace) {
         simt::Counters sum;
         sum.launches = trace.launches.size(), sum.early_launches = trace.counters.early_launches;
+        sum.cooperative_launches = trace.counters.cooperative_launches;
         for (const TracedLaunch& launch : trace.launches) {
             sum.blocks += launch.blocks.size();
             for (const TracedBlock& block : launch.blocks) {

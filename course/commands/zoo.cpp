@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <set>
 
 #include "course/commands/commands.h"
@@ -34,6 +35,11 @@ struct ZooOptions {
     bool all = false, check = false, hint = false, give_up = false;
 };
 
+/// One with hints, of the first part's stages
+bool is_to_start_with(const Puzzle& puzzle) {
+    return !puzzle.mutant.hints.empty() && puzzle.stage->number < 10;
+}
+
 Printout list(bool all) {
     const std::vector<Puzzle> puzzles = zoo();
     const std::set<std::string> solved = solved_puzzles(".");
@@ -45,7 +51,7 @@ Printout list(bool all) {
                      {"stage", "stage", Align::right},
                      {"symptom", "symptom"}});
         for (const Puzzle& puzzle : puzzles) {
-            if (puzzle.mutant.difficulty != difficulty) continue;
+            if (puzzle.mutant.difficulty != difficulty || (!all && !is_to_start_with(puzzle))) continue;
             const bool is_solved = solved.contains(puzzle.id);
             table.add_row({Cell::count(static_cast<std::uint64_t>(puzzle.number)),
                            {Value(is_solved), is_solved ? "yes" : "", Tone::good},
@@ -56,11 +62,11 @@ Printout list(bool all) {
     };
     for (const std::string& difficulty : difficulties()) add_table(difficulty, difficulty);
     if (all) add_table("", "others");
-    const auto others = std::count_if(puzzles.begin(), puzzles.end(),
-                                      [](const Puzzle& p) { return p.mutant.difficulty.empty(); });
+    const auto others = std::count_if(puzzles.begin(), puzzles.end(), std::not_fn(is_to_start_with));
     printout.notes = {lab_command({"zoo", "3"}) + " makes the folder zoo-3 with the kernel of puzzle 3"};
     if (!all)
-        printout.notes.push_back(fmt::format("{} lists {} more", lab_command({"zoo", "--all"}), others));
+        printout.notes.push_back(
+            fmt::format("{} lists {} more, of all stages", lab_command({"zoo", "--all"}), others));
     return printout;
 }
 
@@ -92,7 +98,13 @@ Printout check(const Puzzle& puzzle, PuzzleFolder folder, Printout printout) {
         folder.solved = true;
         save(folder);
         printout.facts.emplace_back("bug", puzzle.mutant.bug);
-        printout.notes.emplace_back("fixed");
+        const std::vector<Puzzle> puzzles = zoo();
+        const auto next = std::find_if(puzzles.begin(), puzzles.end(), [&](const Puzzle& p) {
+            return p.number > puzzle.number && is_to_start_with(p);
+        });
+        printout.notes.emplace_back(
+            next == puzzles.end() ? "fixed"
+                                  : "fixed; next: " + lab_command({"zoo", std::to_string(next->number)}));
     } else {
         printout.listings.push_back({"report", failure, "", nullptr, Lines::wrapped});
         printout.failure = "still wrong";

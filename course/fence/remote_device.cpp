@@ -311,10 +311,10 @@ void RemoteDevice::receive_outcome(const Stage& stage, std::uint64_t least, cons
     if (ran.outcome != wire::Outcome::ok) throw CheckFailed(with_named_lines(text, stage.source));
     if (counters_.launches == 0) throw CheckFailed("no kernel was launched");
     if (counters_.global_store_bytes < least) {
-        throw CheckFailed(
-            fmt::format("the kernels stored {} bytes, but {} alone are {}: every store goes through "
-                        "store()",
-                        counters_.global_store_bytes, what, least));
+        throw CheckFailed(fmt::format(
+            "the kernels stored {} bytes, but {} alone are {}: some elements are never written, or not by "
+            "store()",
+            counters_.global_store_bytes, what, least));
     }
 }
 
