@@ -144,9 +144,9 @@ double log2_sum_of(const simt::RowState& state) {
 
 TEST_CASE("trace: warps, barriers and blocks add up to what was counted", "[trace][ladder]") {
     for_each_trace([](const Stage&, const Case&, const Trace& trace) {
-        simt::Counters sum;
-        sum.launches = trace.launches.size(), sum.early_launches = trace.counters.early_launches;
-        sum.cooperative_launches = trace.counters.cooperative_launches;
+        simt::Counters sum{.launches = trace.launches.size(),
+                           .early_launches = trace.counters.early_launches,
+                           .cooperative_launches = trace.counters.cooperative_launches};
         for (const TracedLaunch& launch : trace.launches) {
             sum.blocks += launch.blocks.size();
             for (const TracedBlock& block : launch.blocks) {
@@ -486,11 +486,8 @@ TEST_CASE("trace: the same whatever the order of threads and the number of worke
             const Trace again = trace_of(*stage, c);
             REQUIRE(again.launches.size() == first.launches.size());
             for (std::size_t k = 0; k < first.launches.size(); ++k) {
-                const auto same = [](const TracedBlock& a, const TracedBlock& b) {
-                    return a.record == b.record;
-                };
-                CHECK(std::equal(first.launches[k].blocks.begin(), first.launches[k].blocks.end(),
-                                 again.launches[k].blocks.begin(), again.launches[k].blocks.end(), same));
+                CHECK(std::ranges::equal(first.launches[k].blocks, again.launches[k].blocks, {},
+                                         &TracedBlock::record, &TracedBlock::record));
             }
             CHECK(written() == json);
         }
