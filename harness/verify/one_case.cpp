@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -28,13 +29,21 @@ struct OtherRun {
     std::function<void()> prepare;
 };
 
-std::vector<OtherRun> other_runs(Runs runs, const Device& device, const Stage& stage) {
+/// How many runs on a GPU are judged. Sums in any order are others each time; of a large problem, whose
+/// judging takes seconds, one run has many.
+int judged_runs(const Stage& stage, const Shape& s) {
+    if (stage.repeats_exactly) return 2;
+    const std::int64_t sums = std::int64_t{s.B} * s.H * s.Nq * s.d;
+    return static_cast<int>(std::clamp<std::int64_t>((1 << 24) / sums, 2, 10));
+}
+
+std::vector<OtherRun> other_runs(Runs runs, const Device& device, const Stage& stage, const Shape& shape) {
     std::vector<OtherRun> others;
     if (runs == Runs::usual) {
         if (device.backend() != Backend::gpu) return others;
         others.push_back({"a second run", [] {}});
-        const int judged = stage.repeats_exactly ? 2 : 10;  // the order of sums is another each time
-        for (int run = 3; run <= judged; ++run) others.push_back({fmt::format("run {}", run), [] {}});
+        for (int run = 3; run <= judged_runs(stage, shape); ++run)
+            others.push_back({fmt::format("run {}", run), [] {}});
         return others;
     }
 #ifdef LADDER_HAS_CPU
@@ -101,7 +110,7 @@ Verdict verify(Device& device, const Stage& stage, Reference& reference, Runs ru
         const Outputs first = run_guarded(device, stage, c, inputs);
         const Expected& expected = reference.expected(stage.products);
         verdict = judge(c, expected, first, stage.rounds_large_scores);
-        for (const OtherRun& other : other_runs(runs, device, stage)) {
+        for (const OtherRun& other : other_runs(runs, device, stage, c.shape)) {
             if (!verdict.passed) break;
             run = other.name;
             other.prepare();

@@ -20,7 +20,8 @@ using reference::Matrix;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 double largest_of(const Matrix& error) {
-    return error.hasNaN() ? infinity : error.maxCoeff();
+    const double largest = error.maxCoeff<Eigen::PropagateNaN>();
+    return std::isnan(largest) ? infinity : largest;
 }
 
 /// A tensor that a stage wrote, held against what is expected of it.
