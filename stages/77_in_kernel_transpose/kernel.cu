@@ -77,28 +77,7 @@ struct Quantized {
     static int blocks_of(const Shape& s) { return ceil_div(std::max(s.Nq, s.Nk), rows_per_block); }
 };
 
-/// A head of Q, K or V in 16 bits, and where its 8-bit copy goes.
-template <class T>
-struct Head {
-    const T* rows;
-    std::int64_t stride;
-    int N;
-    std::uint8_t* to;
-
-    /// The n-th head, counting those of Q, then of K, then of V.
-    __device__ static Head at(const Problem& p, const Quantized& to, int n) {
-        const int Q_heads = p.B * p.H, KV_heads = p.B * p.Hkv;
-        const bool is_Q = n < Q_heads, is_V = n >= Q_heads + KV_heads;
-        const View& X = is_Q ? p.Q : is_V ? p.V : p.K;
-        const int N = is_Q ? p.Nq : p.Nk, heads = is_Q ? p.H : p.Hkv;
-        if (!is_Q) n -= is_V ? Q_heads + KV_heads : Q_heads;
-        return {matrix<T>(X, n / heads, n % heads), X.row, N,
-                (is_Q   ? to.Q
-                 : is_V ? to.V
-                        : to.K) +
-                    std::int64_t{n} * N * p.d};
-    }
-};
+#include "stages/77_in_kernel_transpose/head.cuh"
 
 #include "stages/70_fp8_products/quantize.cuh"
 
@@ -170,25 +149,7 @@ __device__ void transpose(int warp, const e4m3x2 (&rows)[panels][Bc][64], e4m3x2
     }
 }
 
-/// Starts O += P V.
-template <int d, int Bc = Tile<d>::Bc>
-__device__ void add_product(const std::uint32_t (&P)[Bc / 8], const e4m3x2 (&V)[d][64], float (&O)[d / 2]) {
-    const Descriptor v = matrix_descriptor(V);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < Bc; k += 32) wgmma_e4m3<d>(O, &P[k / 8], v.column<d>(k / 2), true);
-    wgmma_commit();
-}
-
-/// S becomes P = exp(S - m), l += rowsum(P) over this lane's columns.
-template <int n>
-__device__ void exponentiate(float (&S)[n], float (&l)[2]) {
-#pragma unroll
-    for (int c = 0; c < n; ++c) {
-        S[c] = fast_exp2(S[c]);
-        l[row_of(c)] += S[c];
-    }
-}
+#include "stages/77_in_kernel_transpose/product.cuh"
 
 #include "stages/70_fp8_products/write_rows.cuh"
 
@@ -428,7 +389,7 @@ LADDER_STAGE(forward, Dims, .number = 77, .name = "in_kernel_transpose", .parent
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
                                      {128, 128, 2}),
              .change = "the producer's idle warps transpose V on its way to wgmma", .shows_in = "train",
-             .products = Products::of_8_bits, .most_lines = 440,  // quantizes first
+             .products = Products::of_8_bits, .most_lines = 620,  // with what all kernels of the part include
              .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace
