@@ -17,6 +17,7 @@ import errors  # noqa: E402
 import fastest  # noqa: E402
 import parts  # noqa: E402
 import peer_tests  # noqa: E402
+import replaced  # noqa: E402
 from blocks import Page  # noqa: E402
 from records import Fields  # noqa: E402
 from sample_records import cells, derived, fields, row_of  # noqa: E402
@@ -75,6 +76,29 @@ class OfTodayTest(unittest.TestCase):
             (0, "00_stage", -1, None), (1, "01_both", 0, 4.0), (3, "03_stage", 1, 2.0), (4, "mine", 3, 2.0)])
         self.assertEqual(today.kernels, {"00_stage": "0", "01_both": "2", "03_stage": "3"})
         self.assertEqual([row.shows_here for row in today.rows], [False, True, False, False])  # by what it declares now
+
+    def test_a_kernel_that_left_stands_for_the_stage_that_has_its_types_where_that_was_not_timed(self):
+        sources, left, now = Sources(LAB), "98_tile_gradients", "79_any_mask_gradients"
+        sources.stages = {79: SimpleNamespace(number=79, folder=now, parent=66, formerly=None, shows_in="backward-scores")}
+
+        def read_today(rows):
+            folders = {row["folder"] for row in rows}
+            return sources.of_today(derived(rows, kernels=fields({folder: folder[:2] for folder in sorted(folders)})))
+
+        def rows_of(regime, *folders):
+            return [Fields(row_of(regime, int(folder[:2]), 2.0), folder=folder) for folder in folders]
+
+        alone = read_today(rows_of("backward-tiles", left))
+        self.assertEqual(([(row.stage, row.folder) for row in alone.rows], alone.kernels), ([(79, now)], {now: "98"}))
+        both = read_today(rows_of("backward-tiles", left, now))
+        self.assertEqual(([(row.stage, row.folder) for row in both.rows], both.kernels), ([(79, now)], {now: "79"}))
+        self.assertEqual(read_today(rows_of("backward", left)).rows, [])  # another mask's problem
+
+    def test_a_kernel_that_left_and_its_successor_are_compared(self):
+        shown = replaced.replaced(Sources(LAB), None, ["h200-backward-tiles-types"])
+        self.assertTrue(shown.startswith("Recorded on NVIDIA H200, 2026-11-29, commit 95afbb1:\n"))
+        self.assertIn("| backward-tiles causal 8k | 98_tile_gradients | 2.306 | 2.308 | 1.00x | ", shown)
+        self.assertIn("1.08x FlashAttention-4 |\n", shown)
 
 
 class PeerTestsTest(unittest.TestCase):

@@ -1243,7 +1243,7 @@ def counters_of_elements(f):
            "head, batch entry). Each element uses one byte of the four words that Philox computes.")
 
 
-@figure("97-lanes", "The lanes of S transposed that need the bytes of a counter")
+@figure("79-lanes", "The lanes of S transposed that need the bytes of a counter")
 def lanes_of_a_counter(f):
     size, left, top, g, t = 12.3, 26, 34, 2, 1
     f.text(left, 14, "keys 0 to 15: warp 0", bold=True)
@@ -1498,7 +1498,7 @@ def stores_at_an_end(f):
            "the tensor, where a bulk store writes nothing.")
 
 
-@figure("68-grid", "The tiles of two documents of 100 and 220 tokens under a causal mask, in the backward pass")
+@figure("79-grid", "The tiles of two documents of 100 and 220 tokens under a causal mask, in the backward pass")
 def document_columns(f):
     left, top, scale, rows, keys, starts = 80, 40, 0.7, 64, 128, (0, 100, 320)
 
@@ -1526,7 +1526,7 @@ def document_columns(f):
            "keys of both documents, each time with the rows of the other one masked. Only the blue tile is not masked.")
 
 
-@figure("69-gaps", "The query tiles of a key tile under three masks: gaps, and the numbers of those that are visited")
+@figure("79-gaps", "The query tiles of a key tile under three masks: gaps, and the numbers of those that are visited")
 def gaps_of_columns(f):
     left, top, height, count = 72, 42, 15, 16
     masks = (("documents", range(count), ("upper", 0, 5), ("lower", 11, 16), {5, 10}),
@@ -1584,7 +1584,7 @@ def union_of_lists(f):
            "rows. If their number is odd, a copy past the last key fills half a slot with zeros.")
 
 
-@figure("98-visits", "The lists of query tiles, and the transposed list of a block with two key tiles")
+@figure("79-visits", "The lists of query tiles, and the transposed list of a block with two key tiles")
 def visits_of_a_block(f):
     size, left, top, block = 22, 66, 36, 1
     rows = ("fp..f.f.", "..f..f..", ".p..f...", "..ppf..f", "f..f.p..", ".f....fp", "..f.....")

@@ -18,6 +18,11 @@ SHOWN_GPU = "NVIDIA H200"
 # Profiles. A stage has the first that shows its change, or else the first that has it at all.
 PROFILES = ("h200", "h100", "h100-backward", "h200-parts", "h200-prefix", "h200-fp8", "h200-fp8-long", "h200-fp8-narrow",
             "h200-fp8-sweep")
+# Kernels of one mask that left the ladder, each with the stage that has their types and the regime that they were timed in.
+TAKEN_OVER = {"68_document_gradients": ("79_any_mask_gradients", "backward-packed"),
+              "69_column_gradients": ("79_any_mask_gradients", "backward-column-bounds"),
+              "97_dropout_gradients": ("79_any_mask_gradients", "backward-dropout"),
+              "98_tile_gradients": ("79_any_mask_gradients", "backward-tiles")}
 
 
 class Stage:
@@ -174,6 +179,16 @@ class Sources:
         """Rows that name a stage by its folder, without those of stages that are no more."""
         return [records.Fields(row, stage=self.called[row["stage"]].folder) for row in rows if row["stage"] in self.called]
 
+    def take_over(self, record):
+        """Gives the rows of a kernel that left the ladder to the stage that has its types, as an earlier form of that
+        stage, where the record has no row of the stage itself."""
+        for left, (folder, regime) in TAKEN_OVER.items():
+            rows = [row for row in record["rows"] if row.get("folder") == left and row.regime == regime]
+            if rows and folder in self.called and folder not in record["kernels"]:
+                record["kernels"][folder] = record["kernels"].pop(left)
+                for row in rows:
+                    row.update(stage=self.called[folder].number, folder=folder, shows_here=False)
+
     def of_today(self, record):
         """A record as one of the stages of today: a stage that had another name by then has its own, and rows of a stage
         that is no more are left out. A row whose parent is none of today's is compared with what its stage declares."""
@@ -184,6 +199,7 @@ class Sources:
             return records.Fields(record, **{what: self.named_today(record[what]) for what in ("stages", "errors", "kernels")})
         if not isinstance(kernels, dict) or "rows" not in record:
             return record
+        self.take_over(record)
         if all(name in known and known[name].folder == name for name in kernels):
             return record
         named = {row.stage: known.get(row.folder) for row in record.rows if row.get("folder") in kernels}

@@ -38,7 +38,7 @@ using Dims = HeadDims<64, 128>;
 LADDER_STAGE(backward, Dims, .number = 79, .name = "any_mask_gradients", .parent = 66, .part = 60,
              .place = 70,
              .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
-             .change = "softcap, ALiBi, sinks and dropout combine with each mask: the host picks the types",
+             .change = "masks, dropout, scores and sinks are types: the host picks those of a problem",
              .shows_in = "backward-scores", .pass = Pass::backward,
              .takes = {Feature::window, Feature::columns, Feature::documents, Feature::tiles,
                        Feature::softcap, Feature::alibi, Feature::sinks, Feature::dropout},
