@@ -227,6 +227,8 @@ class Checker {
             // The problems are the exercise's, and so is how they are laid out, whatever a kernel declares.
             stage_.products = exercise_.products;
             stage_.takes_e4m3 = exercise_.takes_e4m3;
+            for (const Feature feature : exercise_.takes)
+                if (!takes(stage_, feature)) undeclared_.push_back(feature);
             stage_.takes = exercise_.takes;
             stage_.chunks = exercise_.chunks;
             stage_.divides_rows = exercise_.divides_rows;
@@ -235,35 +237,37 @@ class Checker {
             builds.reports.emplace_back(error.what());
             return;
         }
-        if (stage_.pass != exercise_.pass) {
-            builds.reports.push_back(
-                fmt::format("it declares itself for the {} pass, not the {} one: see LADDER_STAGE",
-                            name(stage_.pass), name(exercise_.pass)));
-            return;
-        }
-        if (exercise_.repeats_exactly && !stage_.repeats_exactly) {
-            builds.reports.emplace_back(
-                "it declares that two of its runs may differ, and the stage's agree bit for bit");
-            return;
-        }
-        if (stage_.number != exercise_.number || stage_.parent != exercise_.parent) {
-            builds.reports.push_back(
-                fmt::format("it declares itself as stage {} with parent {}, not as {} with parent {}: see "
-                            "LADDER_STAGE at the end",
-                            stage_.number, stage_.parent, exercise_.number, exercise_.parent));
-            return;
-        }
-        for (const int d : exercise_.head_dims) {
-            if (stage_.has_head_dim(d)) continue;
-            const std::string what = fmt::format("it has no head dimension {}: see Dims at the end", d);
-            // A new dimension is part of the change, not of the start.
-            if (parent_of(exercise_).has_head_dim(d)) {
-                builds.reports.push_back(what);
-                return;
-            }
-            missing_dim_ = what;
-        }
-        builds.passed = 1;
+        const std::string why = why_another_stage();
+        if (!why.empty()) builds.reports.push_back(why);
+        builds.passed = why.empty();
+    }
+
+    /// What a kernel declares unlike the stage; empty if nothing. What the parent has not is not asked here.
+    std::string why_another_stage() const {
+        if (stage_.pass != exercise_.pass)
+            return fmt::format("it declares itself for the {} pass, not the {} one: see LADDER_STAGE",
+                               name(stage_.pass), name(exercise_.pass));
+        if (exercise_.repeats_exactly && !stage_.repeats_exactly)
+            return "it declares that two of its runs may differ, and the stage's agree bit for bit";
+        if (stage_.number != exercise_.number || stage_.parent != exercise_.parent)
+            return fmt::format("it declares itself as stage {} of parent {}, not {} of {}: see LADDER_STAGE",
+                               stage_.number, stage_.parent, exercise_.number, exercise_.parent);
+        for (const int d : exercise_.head_dims)
+            if (!stage_.has_head_dim(d) && parent_of(exercise_).has_head_dim(d))
+                return why_not_declared({.shape = {.d = d}});
+        return "";
+    }
+
+    /// Why a kernel does not take one of its stage's problems, by what it declares; empty if it does.
+    std::string why_not_declared(const Case& one) const {
+        if (!stage_.has_head_dim(one.shape.d))
+            return fmt::format("it has no head dimension {}: see Dims at the end", one.shape.d);
+        for (const Feature feature : undeclared_)
+            if (info_of(feature).is_in(one.features))
+                return fmt::format(
+                    "it does not declare that it takes {}: add Feature::{} to .takes in LADDER_STAGE",
+                    name(feature), word(feature));
+        return "";
     }
 
     /// Verifies on the plain back-end, which sees wrong results and hangs but no races.
@@ -275,15 +279,11 @@ class Checker {
                 c.total += 1;
                 continue;
             }
-            std::string report;
-            if (!stage_.has_head_dim(one.shape.d)) {
-                report = missing_dim_;
-            } else {
-                try {
-                    report = verify(*plain_, stage_, one).report;
-                } catch (const CannotRun& error) {
-                    report = error.what();
-                }
+            std::string report = why_not_declared(one);
+            try {
+                if (report.empty()) report = verify(*plain_, stage_, one).report;
+            } catch (const CannotRun& error) {
+                report = error.what();
             }
             count(c, one, report);
         }
@@ -315,7 +315,7 @@ class Checker {
                 const simt::KeptOptions kept;
                 simt::options().order = order;
                 simt::options().seed = options_.seed;
-                std::string report = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_;
+                std::string report = why_not_declared(one);
                 try {
                     if (report.empty()) {
                         const Inputs& inputs = reference.inputs();
@@ -349,7 +349,7 @@ class Checker {
             unmoved.needed |= before.why_not.empty();
             const simt::KeptOptions kept;
             Work after;
-            std::string wrong = stage_.has_head_dim(one.shape.d) ? "" : missing_dim_, in_secret;
+            std::string wrong = why_not_declared(one), in_secret;
             if (wrong.empty()) wrong = why_to_stop(plain_->hangs() + checked_->hangs() - hangs, most_hangs);
             if (wrong.empty()) {
                 try {
@@ -466,7 +466,7 @@ class Checker {
     CheckResult result_;
     std::unique_ptr<RemoteDevice> plain_, checked_, comparing_;
     Stage stage_;
-    std::string missing_dim_;
+    std::vector<Feature> undeclared_;  ///< that the stage takes, and the kernel does not say so
     /// What one report of "moved" and "unmoved" says, and where.
     struct Wrong {
         std::string text;

@@ -5,7 +5,7 @@
 #
 # A stage whose cases, orders or mutants passed before is not run again if nothing has changed since that its verdict was
 # made of (harness/verify/kept.h); --all forgets these verdicts first, and draws the seed at which mutants are graded.
-# Prints one line per step, with the seconds that passed and those that processors worked, and ends with "N passed, N
+# Prints one line per step as it ends, with the seconds that passed and those that processors worked, and ends with "N passed, N
 # failed, N skipped", which counts steps and tests alike, and with what was not tested and why.
 # BUILD/test-logs/seconds.txt keeps the seconds.
 set -uo pipefail
@@ -32,12 +32,14 @@ fi
 
 have() { command -v "$1" > /dev/null 2>&1; }
 
-# begin TITLE; finish OUTCOME: what a step says of itself. In between, timed COMMAND... notes what the command takes.
-begin() { title=$1; printf '%-58s ' "$1"; }
-finish() {
+. tests/shown.sh
+side=  # of two functions that run at the same time, which one
+
+# timed COMMAND...: notes what the command takes, which end OUTCOME [TEXT] says
+end() {
     local wall cpu
     read -r wall cpu < "$logs/time$side.txt"
-    printf '%s (%d s, %d s of processors)\n' "$1" "$wall" "$cpu"
+    finish "$1 ($wall s, $cpu s of processors)" "${2:-}"
     printf '%6d %6d  %s\n' "$wall" "$cpu" "$title" >> "$logs/seconds.txt"
 }
 timed() {
@@ -52,22 +54,21 @@ step() {
     local title=$1 log
     shift
     log=$logs/${title//[^a-zA-Z0-9.+]/_}.log
-    begin "$title"
+    begin "$title" "$log"
     if timed "$@" > "$log" 2>&1; then
         passed=$((passed + 1))
-        finish passed
+        end passed
     else
         failed=$((failed + 1))
-        finish FAILED
-        tail -n 40 "$log" | sed 's/^/    /'
-        printf '    all of it is in %s\n' "$log"
+        end FAILED "$(tail -n 40 "$log" | sed 's/^/    /')
+    all of it is in $log"
         return 1
     fi
 }
 
 skip() {
-    skipped=$((skipped + 1))
-    printf '%-58s skipped: %s\n' "$1" "$2"
+    skipped=$((skipped + 1)) title=$1
+    finish "skipped: $2"
     not_tested "$1: $2"
 }
 not_tested() { printf '%s\n' "$1" >> "$logs/not_tested.txt"; }
@@ -81,7 +82,8 @@ unless_kept() {
     shift
     key=$(find "${paths[@]}" -type f ! -name README.md ! -name '*.svg' -exec sha256sum {} + | sort | sha256sum)
     if [ "$(cat "$passed_file" 2> /dev/null)" = "$key" ]; then
-        printf '%-58s passed before\n' "$name"
+        title=$name
+        finish 'passed before'
         printf '%s\n' "$name" >> "$kept"
         return
     fi
@@ -91,11 +93,11 @@ unless_kept() {
 
 # suite TITLE BUILD [CTEST ARGUMENTS]: the tests of a build, each counted
 suite() {
-    local title=$1 folder=$2 log report n_tests n_failed n_skipped
+    local title=$1 folder=$2 log report n_tests n_failed n_skipped failures=
     shift 2
     log=$logs/${title//[^a-zA-Z0-9.+]/_}.log report=${folder}/ctest.xml
     rm -f "$report"
-    begin "$title"
+    begin "$title" "$log"
     timed ctest --test-dir "$folder" -j "$jobs" --output-on-failure --no-tests=error --output-junit "$report" "$@" > "$log" 2>&1
     n_tests=$(attribute tests "$report")
     n_failed=$(attribute failures "$report")
@@ -106,27 +108,25 @@ suite() {
     skipped=$((skipped + n_skipped))
     sed -n 's/^SKIPPED: //p' "$folder/Testing/Temporary/LastTest.log" | sort | uniq -c |
         while read -r times why; do not_tested "$times of $title: $why"; done
-    finish "$((n_tests - n_failed - n_skipped)) passed, $n_failed failed, $n_skipped skipped"
     if [ "$n_failed" != 0 ]; then
-        awk '/ Test +#[0-9]+: / { show = !/ (Passed|\*\*\*Skipped) / } show && !/^ *Start /' "$log" | head -n 100 | sed 's/^/    /'
-        printf '    all of it is in %s\n' "$log"
+        failures=$(awk '/ Test +#[0-9]+: / { show = !/ (Passed|\*\*\*Skipped) / } show && !/^ *Start /' "$log" | head -n 100 | sed 's/^/    /')
+        failures+=$'\n'"    all of it is in $log"
     fi
+    end "$((n_tests - n_failed - n_skipped)) passed, $n_failed failed, $n_skipped skipped" "$failures"
 }
 
-# side_by_side FUNCTION FUNCTION: the steps of both at once, since some of them keep one processor alone. What the first
-# prints comes when all is done. Each is a shell of its own, whose `time` sees its own children only.
-side=
+# side_by_side FUNCTION FUNCTION: the steps of both at once, since some of them keep one processor alone. Those of the
+# first are shown when they end. Each is a shell of its own, whose `time` sees its own children only.
 side_by_side() {
     local passed_there failed_there skipped_there function beside
     set -m  # a group of processes of its own, which an interrupt can end
-    counted "$1" > "$logs/$1.txt" < /dev/null &
+    watched=no counted "$1" < /dev/null &
     beside=$!
     set +m
     trap 'kill -- -$beside; exit 130' INT TERM
     (counted "$2")
     wait $beside
     trap - INT TERM
-    cat "$logs/$1.txt"
     for function in "$@"; do
         read -r passed_there failed_there skipped_there < "$logs/$function.counts"
         passed=$((passed + passed_there)) failed=$((failed + failed_there)) skipped=$((skipped + skipped_there))

@@ -20,7 +20,8 @@ import time
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "docs/publish")]
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "docs/publish")]
 import mutation  # noqa: E402
 from kernel_text import KEYWORDS, Edits, Kernel, mutant_in  # noqa: E402
 from markdown import table  # noqa: E402
@@ -37,11 +38,12 @@ class Failed(Exception):
     """Why a stage's mutants could not be run."""
 
 
-def inherited(kernel):
-    """Where a kernel's text has files that its parent's has, too, as (begin, end): their mutants are the parent's."""
+def inherited(kernel, others=()):
+    """Where a kernel's text has files that its parent's has, too, or that of one of these stages, as (begin, end): their
+    mutants are those stages'."""
     text, whole = kernel.read_text(encoding="utf-8"), kernel_text(kernel)
-    parent = re.search(r"\.parent = (\d+)", text)
-    kernels = kernel.resolve().parents[1].glob(f"{int(parent[1]):02}_*/kernel.cu") if parent else ()
+    stages = [*re.findall(r"\.parent = (\d+)", text), *others]
+    kernels = [path for n in stages for path in kernel.resolve().parents[1].glob(f"{int(n):02}_*/kernel.cu")]
     theirs = {name for other in kernels for name in INCLUDE.findall(other.read_text(encoding="utf-8"))}
     parts = [file_text(kernel, name) for name in INCLUDE.findall(text) if name in theirs]
     return [(whole.index(part), whole.index(part) + len(part)) for part in parts]
@@ -279,8 +281,8 @@ def write_counting(kernel, out):
     return places
 
 
-def write_mutants(kernel, out, without):
-    mutants = Mutants(Kernel(kernel_text(kernel)), inherited(kernel), without)
+def write_mutants(kernel, out, without, others=()):
+    mutants = Mutants(Kernel(kernel_text(kernel)), inherited(kernel, others), without)
     mutants.find()
     out.mkdir(parents=True, exist_ok=True)
     text = mutant_in(out / "active") + OTHERS + mutants.edits.apply(mutants.k.source)
@@ -293,13 +295,13 @@ def write_mutants(kernel, out, without):
 NUMBER = re.compile(r"\b(?:MUTANT|SIGN|unit|other_\w+)\((\d+)")
 
 
-def compilable_mutants(kernel, out, build):
+def compilable_mutants(kernel, out, build, others=()):
     """Those of a kernel's mutants that a compiler takes: where it does not, the nearest in the line go."""
     recipe = json.loads((build / "kernels.json").read_text())["cpu"]["compile"]
     command = [word for word in recipe if word] + ["-fsyntax-only", "-w", "-fmax-errors=0", "-ftrack-macro-expansion=0"]
     without = set()
     while True:
-        mutants = write_mutants(kernel, out, without)
+        mutants = write_mutants(kernel, out, without, others)
         said = subprocess.run([*command, str(out / "kernel.cu")], capture_output=True, text=True).stderr
         places = set(re.findall(r"kernel\.cu:(\d+):(\d+): (?:error|  required)", said))
         if not places:
@@ -318,12 +320,32 @@ def name_of(mutant):
     return f"{mutant['what']}, in {mutant['text']}"
 
 
-def mutate(stage, build, out, given):
-    """A stage's mutants with what rejected each. Every part of them has a folder, and with it a copy, of its own."""
-    mutants = compilable_mutants(stage / "kernel.cu", out, build)
+def sources_of(kernel):
+    """The files that a kernel's text is made of."""
+    names = INCLUDE.findall(kernel.read_text(encoding="utf-8"))
+    return [kernel, *(path for name in names for path in (ROOT / name, kernel.parent / name) if path.is_file())]
+
+
+def survivors_of(row, kernel):
+    """The survivors in a row of the record that differ from the kernel, which must be the one of that row."""
+    if not row:
+        raise Failed("no earlier record has it")
+    if subprocess.run(["git", "-C", ROOT, "diff", "--quiet", row["commit"], "--", *sources_of(kernel)],
+                      capture_output=True).returncode != 0:
+        raise Failed(f"its kernel has changed since {row['commit'][:8]}")
+    _, left = mutation.row_of(row, mutation.equivalents())
+    return {(m["line"], m["mutant"]) for m in left}
+
+
+def mutate(stage, build, out, given, row=None):
+    """A stage's mutants with what rejected each: all that are chosen, or the survivors of a row of the record. Every part of
+    them has a folder, and with it a copy, of its own."""
+    again = survivors_of(row, stage / "kernel.cu") if given.again else None
+    mutants = compilable_mutants(stage / "kernel.cu", out, build, given.others)
     without = {m["id"] for m in mutants if not m["compiles"]}
     chosen = [m for m in mutants if m["compiles"]
-              and (m["id"] % given.every == 0 or m["kind"] not in MANY and not m["of_parent"])]
+              and ((m["line"], name_of(m)) in again if given.again else
+                   m["id"] % given.every == 0 or m["kind"] not in MANY and not m["of_parent"])]
 
     def run(number):
         part = out / str(number)
@@ -351,6 +373,14 @@ def recorded(stage, chosen, seconds, head):
             "survivors": [{"line": m["line"], "mutant": name_of(m)} for m in survivors], "seconds": round(seconds), **head}
 
 
+def once_more(row, chosen, head):
+    """The row of the record whose survivors ran again. It stays that of its commit."""
+    rejected = {(m["line"], name_of(m)) for m in chosen if m["by"] != "none"}
+    left = [m for m in row["survivors"] if (m["line"], m["mutant"]) not in rejected]
+    return {**row, "rejected": row["mutants"] - len(left), "survivors": left,
+            "again": {"date": head["date"], "commit": head["commit"]}}
+
+
 def mutate_all(stages, given, out):
     """Several stages at a time; each is recorded as soon as it is done, beside what is recorded of others."""
     head, known, lock, rows = machine_and_commit(), mutation.equivalents(), threading.Lock(), {}
@@ -361,12 +391,14 @@ def mutate_all(stages, given, out):
     def run(stage):
         began = time.monotonic()
         try:
-            chosen = mutate(stage, given.build.resolve(), out / stage.name, given)
+            row = rows.get(stage.name)
+            chosen = mutate(stage, given.build.resolve(), out / stage.name, given, row)
         except Failed as failure:
             print(f"{stage.name}: {failure}", file=sys.stderr)
             return False
         with lock:
-            rows[stage.name] = {**recorded(stage, chosen, time.monotonic() - began, head), "every": given.every}
+            now = recorded(stage, chosen, time.monotonic() - began, head) | {"every": given.every}
+            rows[stage.name] = once_more(row, chosen, head) if given.again else now
             cells, left = mutation.row_of(rows[stage.name], known)
             print(f"| {' | '.join(cells)} |", flush=True)
             for m in left:
@@ -411,13 +443,16 @@ def main():
     options.add_argument("--every", type=int, default=1,
                          help="of the many changes of constants, signs and factors, and of all in a file that the "
                              "parent includes, too, take one in so many")
+    options.add_argument("--again", action="store_true",
+                         help="of mutants, only the survivors that the record names, of kernels that are as they were then")
+    options.add_argument("--others", nargs="+", default=[], metavar="STAGE",
+                         help="stages whose files count as the parent's: their mutants run with them")
     options.add_argument("--jobs", type=int, default=1, help="stages at a time, of mutants [1]")
     options.add_argument("--parts", type=int, default=1, help="of each stage's mutants, run at a time [1]")
     options.add_argument("--json", type=Path, help="a record; of mutants, what it has of other stages stays")
     given = options.parse_args()
-    root = Path(__file__).resolve().parent.parent
     numbers = {int(n) for n in given.stages} or set(range(7))
-    stages = [s for s in sorted((root / "stages").glob("[0-9]*_*")) if s.is_dir() and int(s.name[:2]) in numbers]
+    stages = [s for s in sorted((ROOT / "stages").glob("[0-9]*_*")) if s.is_dir() and int(s.name[:2]) in numbers]
     out = given.build.resolve() / given.what
     if given.what == "mutate":
         sys.exit(not mutate_all(stages, given, out))

@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -15,11 +16,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "docs/publish"), str(ROOT / "tests")]
 sys.dont_write_bytecode = True
 
+import command  # noqa: E402
 import compare  # noqa: E402
 import like  # noqa: E402
 import needs  # noqa: E402
 from blocks import Page  # noqa: E402
-from command import run  # noqa: E402
 from markdown import plain_table  # noqa: E402
 from records import Fields, long_name  # noqa: E402
 from sample_records import cells, derived, fields, free_number, named, peer_of, row_of  # noqa: E402
@@ -44,7 +45,7 @@ def output(module, *words):
     out, err = io.StringIO(), io.StringIO()
     with mock.patch("sys.argv", ["x", *map(str, words)]), redirect_stdout(out), redirect_stderr(err):
         try:
-            code = run(module.main)
+            code = command.run(module.main)
         except SystemExit as exit_:  # of argparse
             code = exit_.code
     return code, out.getvalue(), err.getvalue()
@@ -62,6 +63,14 @@ class CompareTest(unittest.TestCase):
                  for row, ms in zip((*rows[:2], rows[5]), (1.0, 2.0, 1.0))]
         other[2]["verified"] = False
         self.b = recording("GPU B", other, [peer_of(rows[0], "cuDNN", 0.25)], kernels=kernels | {CHILD: "c"})
+
+    def test_a_failure_fits_its_terminal(self):
+        message = "there is no recording of that name; those that there are: " + ", ".join(["a_recording"] * 9)
+        self.assertEqual(command.failure_text(message), f"lab: {message}\n")
+        with mock.patch.dict(os.environ, COLUMNS="40"), mock.patch.object(sys.stderr, "isatty", lambda: True):
+            lines = command.failure_text(message).splitlines()
+        self.assertEqual(" ".join(line.strip() for line in lines), f"lab: {message}")
+        self.assertTrue(len(lines) > 3 and max(map(len, lines)) <= 40, lines)
 
     def test_only_what_both_hold_with_ratios_and_means(self):
         answer = compare.compared(self.a, self.b)

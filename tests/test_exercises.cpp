@@ -97,6 +97,8 @@ TEST_CASE("course: start, check, hint and reset, as a student meets them", "[cou
     REQUIRE(lab_in(my, "trace 4 --shape 1,1,1,1,1,64").status == 0);
     REQUIRE(fs::exists(my + "/trace_04.html"));
     CHECK(untracked_in(folder).empty());
+    REQUIRE(lab_in(folder / "", "trace 4 my --shape 1,1,1,1,1,64").status == 0);
+    CHECK(fs::remove(folder / "trace_04_my.html"));
     const std::string task = folder.read("my/TASK.md");
     CHECK(contains(task,
                    "**Effort:** easy, about 3 hours; the ladder's own solution adds or changes 8 lines."));

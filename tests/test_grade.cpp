@@ -105,6 +105,16 @@ void check_gradescope(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("grade: what a kernel does not declare that it takes is rejected by name", "[course]") {
+    const std::string declared = ".takes = {Feature::window}";
+    const Grade grade = graded(with(kernel_of(60), declared, ".takes = {}"), 60);
+    CHECK(score(grade, "builds") == 1);
+    CHECK(score(grade, "correct") == 0);
+    CHECK(contains(output(grade, "correct"),
+                   "it does not declare that it takes a sliding window: add Feature::window to .takes"));
+    CHECK(!contains(output(grade, "correct"), "differs"));
+}
+
 TEST_CASE("course: known-bad submissions get what they deserve", "[course][slow]") {
     const std::string good = kernel_of(5), launch = "    launch(attention<T, d>";
 

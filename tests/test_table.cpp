@@ -164,6 +164,12 @@ TEST_CASE("terminal: words are wrapped and cut by columns, and a mistyped one is
     CHECK(wrapped("αβ γδ ε", 5) == std::vector<std::string>{"αβ γδ", "ε"});
     CHECK(wrapped("  a longer_than_that b", 6) == std::vector<std::string>{"  a", "longer_than_that", "b"});
     CHECK(wrapped("as it is", 0) == std::vector<std::string>{"as it is"});
+    // Lines go on further in, but for commands and what a compiler shows of a source.
+    CHECK(continued("lab: there is no folder of that name, nor a stage\n", 30) ==
+          "lab: there is no folder of\n    that name, nor a stage\n");
+    const std::string whole =
+        lab_command() + " check 'the folder of my kernel'\n   12 |     int x = ;  // here\n";
+    CHECK(continued(whole, 20) == whole);
     CHECK(cut_to("αβγδ", 4) == "αβγδ");
     CHECK(cut_to("αβγδ", 3) == "αβ…");
     const std::vector<std::string> there{"time", "trace", "split_q", "flash_attention_1", "flash_decoding"};

@@ -263,7 +263,8 @@ def draw_columns(picture, panel, start, pitch):
         baseline = max(y - 3, baseline + 11)
         picture.axes.plot([LADDER_LEFT, WIDTH], [y, y], color=COLOR["faint"], linewidth=1, linestyle=(0, (4, 3)), zorder=0)
         name = line["name"].replace("FlashAttention-", "FA")
-        picture.text(LADDER_LEFT + 4, baseline, f"{name} {rate_text(line['rate'])}", "faint", zorder=5, **SMALL)
+        apart = f" (in a run where {line['apart']})" if "apart" in line else ""
+        picture.text(LADDER_LEFT + 4, baseline, f"{name} {rate_text(line['rate'])}{apart}", "faint", zorder=5, **SMALL)
     x = LADDER_LEFT
     for color, group in zip(cycle(("shared", "own", "green")), panel["groups"]):
         first = x

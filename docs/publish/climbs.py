@@ -127,6 +127,11 @@ class Runs:
             over[name] = next(filter(None, together), row.rate / rate)
         return min(over.items(), key=lambda pair: pair[1], default=(None, None))
 
+    def apart(self, problem, row, name):
+        """Of a library that another run timed, the rate of a stage in that run: what the library is compared with."""
+        runs = [run for run in self.of(problem) if run.row(row.stage) and run.over_peer(run.row(row.stage), name)]
+        return runs[0].row(row.stage).rate if runs and runs[0] is not problem else None
+
     def plain_rate(self, stage, row):
         """The newest rate of a stage on a problem that is that of a row without its features; and its recording."""
         runs = self.same.get(same_problem(Fields(row, features={})), [])
@@ -288,20 +293,26 @@ def ladder_panel(runs, results, title, problem):
     if not groups:
         return None
     steps = [each for group in groups for each in group["steps"]]
-    rates = with_ceiling(results, problem.first, runs.libraries(problem), steps)
+    yardsticks = lines(with_ceiling(results, problem.first, runs.libraries(problem), steps))
+    last = next(row for row in problem.rows if row.folder == steps[-1]["stage"])
+    for line in yardsticks:
+        if rate := runs.apart(problem, last, line["name"]):
+            line["apart"] = f"{last.stage:02} reached {rounded(rate, 10)}"
     return {"title": title, "problem": describe(problem.first), "unit": problem.first.unit, "groups": groups,
-            "yardsticks": lines(rates)}
+            "yardsticks": yardsticks}
 
 
 def ladder_in_words(shown):
-    """Of each part its first rung and its last."""
+    """Of each part its first rung and its last. With a library that another recording timed stands what the last rung
+    reached there, since how many times as fast it is comes from there."""
     def said(group):
         first, *_, last = [group["steps"][0], *group["steps"]]
         over = f", {times(group['over'])} {group['library']}" if group["library"] else ""
         return (f"{group['part']} from {rounded(first['rate'], 10)} ({first['stage'][:2]}) to {rounded(last['rate'], 10)} "
                 f"({last['stage'][:2]}{over})")
 
-    rates = ", ".join(f"{line['name']} {rounded(line['rate'], 10)}" for line in shown["yardsticks"])
+    rates = ", ".join(f"{line['name']} {rounded(line['rate'], 10)}" +
+                      (f" (in a run where {line['apart']})" if "apart" in line else "") for line in shown["yardsticks"])
     return f"{shown['title']} in {shown['unit']}, {shown['problem']}: {'; '.join(map(said, shown['groups']))}; {rates}."
 
 

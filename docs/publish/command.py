@@ -19,6 +19,16 @@ def lab_command(*words):
     return shlex.join([os.environ.get("LADDER_COMMAND") or "./lab", *words])
 
 
+def failure_text(message):
+    """What stderr gets to read; in a terminal, at its width."""
+    text = f"lab: {message}"
+    if not sys.stderr.isatty():
+        return text + "\n"
+    width = shutil.get_terminal_size((100, 24)).columns
+    return "".join(textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False) + "\n"
+                   for line in text.split("\n"))
+
+
 def file_name(text):
     if text == "-":
         raise argparse.ArgumentTypeError("cannot write -: not a file name; standard output is /dev/stdout")
@@ -36,7 +46,7 @@ class Options(argparse.ArgumentParser):
         self.add_argument("--markdown", action="store_true")
 
     def error(self, message):
-        self.exit(2, f"lab: {message}; see {lab_command(self.name, '--help')}\n")
+        self.exit(2, failure_text(f"{message}; see {lab_command(self.name, '--help')}"))
 
 
 def write(path, text):
@@ -71,7 +81,7 @@ def run(main):
     try:
         return main()
     except Failure as failure:
-        print(f"lab: {failure}", file=sys.stderr)
+        print(failure_text(failure), end="", file=sys.stderr)
         return failure.code
     except BrokenPipeError:  # as of `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

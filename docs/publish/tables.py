@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True
 
 import reading  # noqa: E402
 from blocks import BLOCKS, FILES, PICTURES, Failure, Page  # noqa: E402
-from command import Options, finish, run, write  # noqa: E402
+from command import Options, failure_text, finish, run, write  # noqa: E402
 from markdown import SPAN, table  # noqa: E402
 from parts import part_pages  # noqa: E402
 from pictures import PLOTS  # noqa: E402
@@ -143,7 +143,7 @@ def report(states, again, check, json_file, markdown):
         width = max(len(path) for path, _ in rows)
         print("\n".join(f"{path:{width}}  {word}" for path, word in rows))
     if failure:
-        print(f"lab: {failure}", file=sys.stderr)
+        print(failure_text(failure), end="", file=sys.stderr)
     return 1 if failure else 0
 
 

@@ -66,8 +66,7 @@ std::string markdown_cell(std::string_view text) {
 }
 
 constexpr std::string_view arrow = " ←";
-constexpr std::size_t column_gap = 2;   // between columns
-constexpr std::size_t least_text = 12;  // no narrower than this is text for the sake of the others
+constexpr std::size_t column_gap = 2;  // between columns
 
 // A column of a table as it is printed, without the marks of its cells.
 struct Fitted {
@@ -233,29 +232,6 @@ std::string reflowed(const std::string& text, std::size_t width) {
         }
     }
     finish();
-    return result;
-}
-
-// A text line by line; what has no room goes on below, further in than its line.
-std::string continued(const std::string& text, std::size_t width) {
-    if (width == 0) return text;
-    constexpr std::size_t further = 4;
-    std::string result;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-        const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
-        // A command is copied whole.
-        const bool is_command = line.starts_with(lab_command() + " ");
-        if (display_width(line) <= width || width < indent + further + least_text || is_command) {
-            result += line + "\n";
-            continue;
-        }
-        std::string begin(indent, ' ');
-        for (const std::string& piece : wrapped(line.substr(indent), width - indent - further)) {
-            result += begin + piece + "\n";
-            begin = std::string(indent + further, ' ');
-        }
-    }
     return result;
 }
 

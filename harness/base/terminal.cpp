@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <sstream>
 #include <utility>
 
 namespace ladder {
@@ -78,6 +79,30 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
         at = end;
     }
     return lines;
+}
+
+std::string continued(const std::string& text, std::size_t width) {
+    if (width == 0) return text;
+    constexpr std::size_t further = 4;
+    std::string result;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+        const std::size_t number =
+            line.find_first_not_of(" 0123456789");  // of a line of a source, before a bar
+        const bool is_whole = line.starts_with(lab_command() + " ") ||
+                              (number != line.npos && number > 0 && line[number] == '|');
+        if (display_width(line) <= width || width < indent + further + least_text || is_whole) {
+            result += line + "\n";
+            continue;
+        }
+        std::string begin(indent, ' ');
+        for (const std::string& piece : wrapped(line.substr(indent), width - indent - further)) {
+            result += begin + piece + "\n";
+            begin = std::string(indent + further, ' ');
+        }
+    }
+    return result;
 }
 
 std::string cut_to(std::string_view text, std::size_t width) {

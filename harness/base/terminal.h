@@ -20,6 +20,13 @@ std::size_t display_width(std::string_view utf8);
 /// where no line ends. One line if `width` is 0; at least one, which may be empty.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 
+/// No narrower than this is text for the sake of others in its line.
+constexpr std::size_t least_text = 12;
+
+/// A text line by line; what has no room goes on below, further in than its line. Commands, which are copied,
+/// and lines of sources that a compiler shows stay whole. Each line ends with '\n'. As it is if `width` is 0.
+std::string continued(const std::string& text, std::size_t width);
+
 /// At most so many columns of a text, of which the last is "…" if some are missing.
 std::string cut_to(std::string_view text, std::size_t width);
 

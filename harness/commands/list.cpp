@@ -190,7 +190,7 @@ Printout run(const ListOptions& options) {
     }
     Table table("stages", "",
                 {{"stage", "stage"},
-                 {"parent", "parent", Align::left, true},
+                 {"parent", "parent"},
                  {"change", "the one change"},
                  {"shows_in", "shows in", Align::left, true},
                  {"head_dims", "head dims", Align::left, true},
@@ -225,9 +225,11 @@ Printout run(const ListOptions& options) {
         const Part part = part_of(stage);
         if (part.first != part_before) table.add_heading(part.title);
         part_before = part.first;
-        table.add_row({Cell(stage.folder(), Tone::strong),
-                       parent ? Cell(parent->folder()) : Cell(Value(), "-"), stage.change, stage.shows_in,
-                       fmt::format("{}", fmt::join(stage.head_dims, ", ")), "fp16, bf16"});
+        table.add_row(
+            {Cell(stage.folder(), Tone::strong),
+             parent ? Cell(parent->folder(), fmt::format("{:02}", parent->number)) : Cell(Value(), "-"),
+             stage.change, stage.shows_in, fmt::format("{}", fmt::join(stage.head_dims, ", ")),
+             "fp16, bf16"});
         const bool anywhere = stage.compute_capability == 0;
         const std::string needed = anywhere ? "" : dotted(stage.compute_capability);
         if (!anywhere) bound[needed].push_back(fmt::format("{:02}", stage.number));

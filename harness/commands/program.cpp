@@ -1,5 +1,7 @@
 #include "harness/commands/program.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -9,6 +11,7 @@
 
 #include "harness/base/built.h"
 #include "harness/base/file.h"
+#include "harness/base/terminal.h"
 #include "harness/time/results.h"
 #include "stages/errors.h"
 
@@ -34,7 +37,8 @@ std::string version() {
 }
 
 int fail(int exit_code, const std::string& message) {
-    std::fprintf(stderr, "lab: %s\n", message.c_str());
+    const std::string text = continued("lab: " + message + "\n", terminal_width(STDERR_FILENO));
+    std::fputs(text.c_str(), stderr);
     return exit_code;
 }
 

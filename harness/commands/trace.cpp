@@ -63,7 +63,10 @@ std::vector<const Stage*> selected_stages(const TraceOptions& options) {
 std::string page_path(const TraceOptions& options, const std::vector<const Stage*>& stages) {
     if (!options.html.empty() || options.command.given("--json")) return options.html;
     std::string path = "trace";
-    for (const Stage* stage : stages) path += fmt::format("_{:02}", stage->number);
+    for (const Stage* stage : stages) {
+        const bool is_own = stage != find_stage(stage->number);
+        path += "_" + (is_own ? stage->name : fmt::format("{:02}", stage->number));
+    }
     return path + ".html";
 }
 

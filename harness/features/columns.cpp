@@ -225,6 +225,20 @@ void take_columns(const Given& given, Problem& p, Features& f) {
     f.columns = given_numbers;
 }
 
+/// Keys with one bound, two and four: with a causal mask and without, two are not the same ones.
+std::vector<Case> columns_corners(const Stage& stage, int d, const Tiling& t) {
+    std::vector<Case> cases;
+    for (const char* pattern : {"documents", "query_heads"}) {
+        for (const bool causal : {false, true}) {
+            cases.push_back({.shape = {1, 2, 1, t.Br + 6, t.Bc + 30, d},
+                             .pass = stage.pass,
+                             .causal = causal,
+                             .features = {.columns = pattern}});
+        }
+    }
+    return cases;
+}
+
 }  // namespace
 
 FeatureInfo columns_feature() {
@@ -252,6 +266,7 @@ FeatureInfo columns_feature() {
     info.arguments = {{"columns", CallArgument::Kind::int32, "column bounds"}};
     info.take = take_columns;
     info.put_on_diagonal = [](int, std::size_t, Case& c) { c.features.columns = "random"; };
+    info.corners = columns_corners;
     info.put_small = [](Case& c) {  // gradients are counted without them
         if (c.pass == Pass::forward) c.features.columns = "documents";
     };

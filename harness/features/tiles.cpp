@@ -223,6 +223,15 @@ void require_no_other_mask(const Case& c) {
         throw BadUsage("tile lists are the whole mask: they do not go with another one");
 }
 
+/// Rows that see no key of the first key tiles of their lists, and whose scores may all be far below 0: what
+/// they start from must not be a maximum of 0.
+std::vector<Case> tiles_corners(const Stage& stage, int d, const Tiling&) {
+    return {{.shape = {1, 1, 1, 128, 384, d},
+             .pass = stage.pass,
+             .features = {.tiles = "quarter"},
+             .input = "huge_constant"}};
+}
+
 /// Lists for `count` query tiles: where each begins, and key tiles that ascend and end at Nk keys at most.
 TileList take_list(const Given& given, const char* name, const char* of_first, std::int64_t count) {
     const Array &first = *given.array(of_first), &tiles = *given.array(name);
@@ -326,6 +335,7 @@ FeatureInfo tiles_feature() {
     info.put_on_diagonal = [](int, std::size_t k, Case& c) {
         put_tiles(c, tile_patterns()[k % tile_patterns().size()].name);
     };
+    info.corners = tiles_corners;
     info.put_small = [](Case& c) { c.features.tiles = "diagonal_and_random"; };
     return info;
 }

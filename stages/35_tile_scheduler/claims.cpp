@@ -63,7 +63,8 @@ BlockOrder order(const Counted& p) {
 // As many query tiles of two batch entries as there are multiprocessors
 constexpr Shape batches[] = {{2, 2, 1, 256, 256, 128}};
 
-LADDER_CLAIMS(.claim = claim, .cases = cases_of({usual_shapes, wide_shapes, crowded_shapes, batches}),
+LADDER_CLAIMS(.claim = claim,
+              .cases = cases_of({usual_shapes, wide_shapes, crowded_shapes, ending_shapes, batches}),
               .order = order, .resident_blocks = 1);
 
 }  // namespace

@@ -21,6 +21,9 @@ inline Count writing_groups(const std::vector<QueryTile>& tiles) {
 inline constexpr Shape crowded_shapes[] = {
     {3, 2, 1, 200, 130, 64}, {2, 3, 3, 130, 200, 128}, {2, 3, 1, 130, 70, 256}};
 
+/// Query tiles whose rows end where those of a warpgroup do, so that the next one begins at Nq
+inline constexpr Shape ending_shapes[] = {{1, 1, 1, 64, 130, 64}, {2, 2, 1, 192, 100, 128}};
+
 /// Each warp asks which warpgroup it is in. Two rows of a lane: two shuffles for the first maximum, and two
 /// that add up l.
 inline Count persistent_shuffles(const std::vector<QueryTile>& tiles, const Counted& p) {

@@ -38,7 +38,7 @@ void claim(Claims& c) {
     c.only_moves(may_move);
 }
 
-LADDER_CLAIMS(.claim = claim, .cases = cases_of({usual_shapes, wide_shapes, crowded_shapes}),
+LADDER_CLAIMS(.claim = claim, .cases = cases_of({usual_shapes, wide_shapes, crowded_shapes, ending_shapes}),
               .resident_blocks = 1);
 
 }  // namespace

@@ -19,10 +19,10 @@ inline Count KV_bytes_of_tiles(const Counted& p, Count begin, Count end) {
 
 /// A few rows of groups of 1 to 8 heads, which fill a warpgroup's rows or not, and more than a tile; more
 /// query tiles than multiprocessors, also with a last wave that is nearly full; and as few that blocks share
-/// each, or all, of them
+/// each, or all, of them; and the rows of a warpgroup
 inline constexpr Shape draft_shapes[] = {
-    {1, 8, 2, 4, 2048, 64}, {1, 8, 1, 16, 1000, 128}, {1, 6, 2, 5, 700, 128},
-    {2, 8, 2, 50, 400, 64}, {11, 2, 1, 2, 300, 64},   {11, 4, 1, 33, 260, 128},
-    {5, 3, 3, 2, 300, 128}, {3, 1, 1, 2, 6000, 64},   {1, 8, 2, 9, 5, 64}};
+    {1, 8, 2, 4, 2048, 64}, {1, 8, 1, 16, 1000, 128}, {1, 6, 2, 5, 700, 128}, {2, 8, 2, 50, 400, 64},
+    {11, 2, 1, 2, 300, 64}, {11, 4, 1, 33, 260, 128}, {5, 3, 3, 2, 300, 128}, {3, 1, 1, 2, 6000, 64},
+    {1, 8, 2, 9, 5, 64},    {2, 8, 1, 8, 300, 64}};
 
 }  // namespace ladder::formulas

@@ -25,7 +25,7 @@ std::vector<Case> in_windows(std::vector<Case> cases) {
 constexpr Shape long_shapes[] = {{1, 2, 1, 700, 700, 64}, {1, 1, 1, 500, 650, 128}, {1, 1, 1, 400, 300, 256}};
 
 LADDER_CLAIMS(.claim = claim,
-              .cases = joined(cases_of({usual_shapes, wide_shapes, crowded_shapes}),
+              .cases = joined(cases_of({usual_shapes, wide_shapes, crowded_shapes, ending_shapes}),
                               in_windows(cases_of({long_shapes, usual_shapes, crowded_shapes}))),
               .resident_blocks = 1);
 

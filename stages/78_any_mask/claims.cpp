@@ -1,6 +1,8 @@
-// Copies and multiplies what the parent does. A softcap doubles the exponentials, and a sink takes two a row;
-// A problem without any of them is the parent's work.
-#include "../65_hopper_windows/claims.h"
+// Under a window copies and multiplies what the parent does, and under column bounds and lists of tiles what
+// 96 and 95 do. A softcap doubles the exponentials, and a sink takes two a row. A problem without any of them
+// is the parent's work.
+#include "../95_hopper_tiles/claims.h"
+#include "../96_hopper_columns/claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;
@@ -9,6 +11,11 @@ namespace {
 
 void claim(Claims& c) {
     const Counted& p = c.p;
+    if (!p.features.columns.empty()) return claim_columns(c);
+    // There is room for column bounds: three intervals of each key, and what a tile of them has in common.
+    const Count Bc = hopper_Bc(p);
+    c.is("workspace_bytes", p.heads() * ((p.Nk() + Bc - 1) / Bc) * 3 * (Bc * 8 + 16) + 4);
+    if (!p.features.tiles.empty()) return claim_tile_lists(c);
     const auto tiles = tiles_in_window(p);
     const Count written = 4 * writing_groups(tiles), computed = group_tiles(tiles);
     claim_tiles(c, tiles, persistent_blocks(tiles, p), written);
@@ -19,9 +26,6 @@ void claim(Claims& c) {
         const Count of_tiles = computed * 64 * hopper_Bc(p), of_sinks = written * 16 * 4 * 2;
         c.is("exponentials", of_tiles * (f.softcap > 0 ? 2 : 1) + (f.sinks.empty() ? 0 : of_sinks));
     }
-    // Column bounds have room for three intervals of each key, and what a tile of them has in common.
-    const Count Bc = hopper_Bc(p);
-    c.is("workspace_bytes", p.heads() * ((p.Nk() + Bc - 1) / Bc) * 3 * (Bc * 8 + 16) + 4);
     if (f == Features()) c.only_moves({"shared_exchange_bytes", "workspace_bytes"});
 }
 
@@ -39,9 +43,17 @@ std::vector<Case> with_scores(const std::vector<Case>& plain) {
     return cases;
 }
 
+/// Key tiles that are seen by some rows, and more of them than a warp classifies at a time
+constexpr Shape masked_shapes[] = {
+    {1, 2, 1, 500, 500, 64}, {1, 1, 1, 300, 430, 128}, {2, 2, 2, 200, 300, 256}, {1, 1, 1, 70, 4300, 64}};
+
 LADDER_CLAIMS(.claim = claim,
-              .cases = joined(cases_of({usual_shapes, wide_shapes, crowded_shapes}),
-                              with_scores(cases_of({usual_shapes, wide_shapes, crowded_shapes}))),
+              .cases =
+                  joined(joined(cases_of({usual_shapes, wide_shapes, crowded_shapes, ending_shapes}),
+                                with_scores(cases_of({usual_shapes, wide_shapes, crowded_shapes}))),
+                         joined(joined(hidden_by_gaps(),
+                                       with_columns(cases_of({masked_shapes, ending_shapes, masked_shapes}))),
+                                with_tiles(cases_of({masked_shapes, ending_shapes, masked_shapes})))),
               .resident_blocks = 1);
 
 }  // namespace

@@ -44,6 +44,16 @@ struct Rows {
                   keys = std::max(0, seen[std::min(last, seen.size()) - 1].end);
         return std::max(0, std::min(piece.end, (keys + Bc - 1) / Bc) - begin);
     }
+    /// Those of them with a key that one of these rows does not see
+    Count masked(std::size_t first, std::size_t last, const Piece& piece) const {
+        if (first >= seen.size()) return 0;
+        const int begin = std::max(piece.begin, seen[first].begin / Bc),
+                  end = begin + static_cast<int>(tiles(first, last, piece));
+        const int by_all = seen[std::min(last, seen.size()) - 1].begin;
+        Count masked = 0;
+        for (int j = begin; j < end; ++j) masked += j * Bc < by_all || (j + 1) * Bc > seen[first].end;
+        return masked;
+    }
 };
 
 /// All query tiles: those of the prefix, for the rows of all requests, and then those of own keys, from the
@@ -120,13 +130,14 @@ inline CacheWork claim_cache(Claims& c) {
     const std::vector<Piece> pieces = pieces_of(tiles, blocks_of(p));
     for (const Piece& piece : pieces) ++tiles[piece.query_tile].parts;
     CacheWork work;
-    Count &computed = work.computed, copied = 0, groups = 0, part_rows = 0;
+    Count &computed = work.computed, copied = 0, groups = 0, masked = 0, part_rows = 0;
     for (const Piece& piece : pieces) {
         const Rows& rows = tiles[piece.query_tile];
         copied += rows.tiles(0, Br, piece);
         for (const int first : {0, 64}) {
             computed += rows.tiles(first, first + 64, piece);
             groups += rows.tiles(first, first + 64, piece) > 0;
+            masked += rows.masked(first, first + 64, piece);
         }
         if (has_prefix || rows.parts > 1) part_rows += rows.seen.size();
         if (!has_prefix && rows.parts == 1) work.complete += rows.seen.size();
@@ -149,6 +160,7 @@ inline CacheWork claim_cache(Claims& c) {
     c.is("early_launches", 1);
     c.is("blocks", blocks_of(p) + (p.rows() + 3) / 4);
     c.is("tiles", computed);
+    c.is("masked_tiles", masked);
     c.is("wgmma", computed * (p.d() / 16 + Bc / 16));
     c.is("wgmma_columns", computed * (p.d() / 16 * Bc + Bc / 16 * p.d()));
     c.is("bulk_loads", 0);
