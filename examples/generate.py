@@ -6,6 +6,7 @@ values in pages.
     generate.py --arrays numpy --check   computes each request again, alone, without pages and drafts: the same tokens
     generate.py --compare transformers   also serves them with transformers' continuous batching and the same weights
     generate.py --cache e4m3 --check     keeps keys and values in 8 bits
+    generate.py --branches 4 --check     guesses in a tree, with up to four ways to go on
     generate.py --model gpt-oss --check  a gpt-oss of transformers, whose layers have windows and sinks, compared with
                                          transformers' own attention without any cache
 
@@ -17,6 +18,7 @@ Four ideas, each in a few lines:
   for all requests together.
 - Drafts: a guess of the next tokens is computed together with the last one, in one pass over the weights and the cache.
   Correct guesses are tokens that cost nothing. The keys of wrong guesses remain in the cache, past the request's length.
+  Guesses may be a tree: then each row sees its own ancestors alone, and the keys of the right path move together.
 """
 
 import argparse
@@ -181,37 +183,75 @@ class Pool:
                 self.free.append(page)
         request.pages = []
 
-    def forward(self, model, requests, rows, prefix=0):
-        """Logits of new tokens of some requests, `rows` (B, Nq), which follow those in the cache. The first keys of all
-        requests, `prefix`, are in the same pages."""
+    def keep(self, request, path):
+        """The keys of these new rows follow those in the cache: the rows of a tree that were right."""
+        if path != list(range(len(path))):
+            pages, slots = np.divmod(request.keys + np.array([path, range(len(path))]), self.page_size)
+            pages = np.array(request.pages)[pages]
+            for cache in self.K, self.V:
+                cache[:, pages[1], slots[1]] = cache[:, pages[0], slots[0]]
+        request.keys += len(path)
+
+    def forward(self, model, requests, rows, prefix=0, parents=None):
+        """Logits of new tokens of some requests, `rows` (B, Nq), which follow those in the cache, or with `parents` each
+        another row, or none (-1). The first keys of all requests, `prefix`, are in the same pages."""
         Nq = len(rows[0])
         for request in requests:
             while len(request.pages) < self.pages_for(request.keys + Nq):
                 request.pages += self.hold([self.free.pop()])
         most = max(len(request.pages) for request in requests)
         table = np.array([r.pages + [-1] * (most - len(r.pages)) for r in requests], np.int32)
-        positions = np.array([range(r.keys, r.keys + Nq) for r in requests], np.int32)
-        arrays = model.arrays
-        table, keys, used = (arrays.put(x) for x in (table, positions[:, 0], positions[:, -1] + 1))
+        keys, depths, tree, arrays = np.array([r.keys for r in requests], np.int32), np.arange(Nq), {}, model.arrays
+        if parents is not None:
+            words = flash_ladder.tree_words(parents)
+            depths = (words[:, :, None] >> depths & 1).sum(-1) - 1  # of the ancestors of each row
+            tree = dict(tree=arrays.put(words))
+        positions = (keys[:, None] + depths).astype(np.int32)
+        table, keys, used = (arrays.put(x) for x in (table, keys, keys + np.int32(Nq)))
 
         def attend(layer, q, k, v, window=None, **scores):
             K, V = self.K[layer], self.V[layer]
             arrays.append(K, V, k, v, keys, table)
             shared = 0 if window or arrays.scales else prefix  # with these no stage takes one
             return flash_ladder.decode(q, K, V, block_table=table, seqused=used, prefix=shared, causal=True, window=window,
-                                       **arrays.scales, **scores)
+                                       **arrays.scales, **scores, **tree)
 
         return model(rows, positions, attend)
 
 
-def guess(tokens, count):
-    """The tokens that followed the previous occurrence of the last token."""
-    before = [i for i in range(len(tokens) - 1) if tokens[i] == tokens[-1]]
-    found = tokens[before[-1] + 1:][:count] if before else []
-    return found + [0] * (count - len(found))
+def guess(tokens, count, branches):
+    """The last token and those that followed its previous occurrences, so many of them: rows, and which row each of them
+    continues. Occurrences that were followed by the same tokens share their rows."""
+    rows, parents, size = [tokens[-1]], [-1], 1 + count * branches
+    before = [i for i in reversed(range(len(tokens) - 1)) if tokens[i] == tokens[-1]]
+    for i in before if branches > 1 else before[:1]:
+        row = 0
+        for token in tokens[i + 1:i + 1 + count]:
+            same = [k for k, parent in enumerate(parents) if parent == row and rows[k] == token]
+            if not same and len(rows) < size:
+                same = [len(rows)]
+                rows.append(token)
+                parents.append(row)
+            if not same:
+                break
+            row = same[0]
+    while len(rows) < size:  # nothing else to guess
+        parents.append(len(rows) - 1 if branches == 1 else 0)
+        rows.append(0)
+    return rows, parents
 
 
-def serve(model, pool, prompt, requests, batch, draft):
+def right_path(rows, parents, best):
+    """The rows whose tokens are what the row before them asks for, from row 0 on."""
+    path = [0]
+    while True:
+        after = [k for k, parent in enumerate(parents) if parent == path[-1] and rows[k] == best[path[-1]]]
+        if not after:
+            return path
+        path.append(after[0])
+
+
+def serve(model, pool, prompt, requests, batch, draft, branches=1):
     """Answers all requests, which begin with the shared prompt. Returns (steps, right guesses, guesses)."""
     waiting, running, steps, right, guesses = deque(requests), [], 0, 0, 0
     shared = Request(prompt[:len(prompt) // pool.page_size * pool.page_size], 0)  # what fills its pages
@@ -219,7 +259,7 @@ def serve(model, pool, prompt, requests, batch, draft):
         pool.forward(model, [shared], [shared.tokens])
 
     def need(request):  # pages that a request may still ask for
-        return pool.pages_for(request.end + draft) - (len(request.pages) or len(shared.pages))
+        return pool.pages_for(request.end + draft * branches) - (len(request.pages) or len(shared.pages))
 
     while waiting or running:
         while waiting and len(running) < batch and sum(map(need, [*running, waiting[0]])) <= len(pool.free):
@@ -229,17 +269,15 @@ def serve(model, pool, prompt, requests, batch, draft):
             request.keys = len(request.tokens)
             request.tokens.append(int(logits[0, -1].argmax()))
             running.append(request)
-        drafts = [guess(request.tokens, draft) for request in running]
-        rows = [[request.tokens[-1], *rest] for request, rest in zip(running, drafts)]
-        logits = pool.forward(model, running, rows, len(shared.tokens) if len(running) > 1 else 0)
+        rows, parents = zip(*(guess(request.tokens, draft, branches) for request in running))
+        logits = pool.forward(model, running, rows, len(shared.tokens) if len(running) > 1 else 0,
+                              parents if branches > 1 else None)
         steps += 1
-        for request, rest, best in zip(running, drafts, logits.argmax(-1).tolist()):
-            same = 0  # guesses that are what the row before them asks for
-            while same < draft and rest[same] == best[same]:
-                same += 1
-            request.tokens += best[:same + 1]
-            request.keys += same + 1
-            right, guesses = right + same, guesses + draft
+        for request, *guessed, best in zip(running, rows, parents, logits.argmax(-1).tolist()):
+            path = right_path(*guessed, best)
+            request.tokens += [best[row] for row in path]
+            pool.keep(request, path)
+            right, guesses = right + len(path) - 1, guesses + draft * branches
             if len(request.tokens) >= request.end:
                 del request.tokens[request.end:]
                 pool.give_back(request)
@@ -326,6 +364,7 @@ def main(arguments=None):
     parser.add_argument("--model", choices=["llama", "gpt-oss"], default="llama", help="gpt-oss is that of transformers")
     parser.add_argument("--cache", choices=["fp16", "e4m3"], default="fp16", help="e4m3: in 8 bits, with PyTorch")
     parser.add_argument("--draft", type=int, default=3, help="tokens guessed in each step")
+    parser.add_argument("--branches", type=int, default=1, help="as many times so many tokens, in a tree")
     parser.add_argument("--page-size", type=int, default=16, choices=[2**n for n in range(9)], help="keys of a page")
     for name, what in ("requests", "all"), ("batch", "at a time"), ("answer", "longest, in tokens"):
         parser.add_argument(f"--{name}", type=int, help=f"{what}: {TINY[name]} on the CPU, {SMALL[name]} on a GPU")
@@ -334,6 +373,10 @@ def main(arguments=None):
         parser.error("--compare transformers: it serves the Llama alone")
     if options.cache == "e4m3" and options.model != "llama":
         parser.error("--cache e4m3: no stage computes sinks and windows with it")
+    if options.branches > 1 and options.cache == "e4m3":
+        parser.error("--branches: no stage computes trees with a cache in 8 bits")
+    if options.branches < 1 or (options.branches > 1 and options.draft * options.branches > 63):
+        parser.error("--branches: a tree has at most 64 tokens, the last one and all guesses")
     for option, is_asked in (("--compare transformers", options.compare), ("--model gpt-oss", options.model == "gpt-oss"),
                              ("--cache e4m3", options.cache == "e4m3")):
         if is_asked and options.arrays != "torch":
@@ -351,13 +394,15 @@ def main(arguments=None):
     prompts = [prompt + random.integers(0, VOCABULARY, random.integers(1, 20)).tolist() for _ in range(count)]
     requests = [Request(list(own), len(own) + int(random.integers(1, answer + 1))) for own in prompts]
     # Room for half as many requests as may run at a time, if all were as long as the longest: most are shorter
-    longest = -(-(max(request.end for request in requests) + options.draft) // options.page_size)
+    rows = options.draft * options.branches
+    longest = -(-(max(request.end for request in requests) + rows) // options.page_size)
     pool = Pool(model, longest * (batch + 1) // 2 + 1, options.page_size)
 
     if options.compare:  # neither side is timed while it loads and compiles at its first call
-        serve(model, pool, prompt, [Request(list(own), len(own) + 2) for own in prompts[:batch]], batch, options.draft)
+        serve(model, pool, prompt, [Request(list(own), len(own) + 2) for own in prompts[:batch]], batch, options.draft,
+              options.branches)
     began = time.perf_counter()
-    steps, right, guesses = serve(model, pool, prompt, requests, batch, options.draft)
+    steps, right, guesses = serve(model, pool, prompt, requests, batch, options.draft, options.branches)
     seconds = time.perf_counter() - began
     tokens = sum(len(request.tokens) - len(own) for request, own in zip(requests, prompts))
     print(f"{count} requests, {tokens} tokens in {steps} steps with {options.arrays} on {arrays.device}: "

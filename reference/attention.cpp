@@ -1,6 +1,7 @@
 #include "reference/attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <type_traits>
 
@@ -65,9 +66,8 @@ void change_scores(const Mask& mask, int row, const KeyOf& key_of, const Stored&
     const auto c = static_cast<Real>(mask.scores.softcap);
     if (c > 0) s = stored((c * tanh_of<Real>(mask, s / c)).eval());
     if (mask.scores.slope != 0) {
-        const int position = mask.document_of(row).position(row);
         for (Eigen::Index k = 0; k < s.size(); ++k)
-            s[k] -= static_cast<Real>(mask.scores.slope * std::abs(position - key_of(k)));
+            s[k] -= static_cast<Real>(mask.scores.slope * std::abs(mask.distance(row, key_of(k))));
         s = stored(s.eval());
     }
     for (Eigen::Index k = 0; k < s.size(); ++k) {
@@ -297,15 +297,27 @@ int Mask::end(int row) const {
 
 int Mask::first(int row) const {
     const Document own = document_of(row);
-    const std::int64_t first = left < 0 ? own.first_key : std::int64_t{own.position(row)} - left;
+    const int last = own.position(tree.empty() ? row : 0);  // in a tree no row is before row 0
+    const std::int64_t first = left < 0 ? own.first_key : std::int64_t{last} - left;
     return static_cast<int>(std::clamp<std::int64_t>(first, own.first_key, end(row)));
 }
 
 int Mask::visible(int row) const {
     int seen = end(row) - first(row);
-    const bool some_hide = !hidden.empty() || !tiles.empty();
+    const bool some_hide = !hidden.empty() || !tiles.empty() || !tree.empty();
     for (int key = first(row); some_hide && key < end(row); ++key) seen -= hides(row, key);
     return seen;
+}
+
+int Mask::distance(int row, int key) const {
+    if (tree.empty()) return document_of(row).position(row) - key;
+    const int k = key - (Nk - Nq);  // of the draft
+    return k < 0 ? std::popcount(tree[row]) - 1 - k : std::popcount(tree[row] >> k) - 1;
+}
+
+bool Mask::tree_hides(int row, int key) const {
+    const int k = key - (Nk - Nq);
+    return (k >= 0 && (tree[row] >> k) % 2 == 0) || (left >= 0 && distance(row, key) > left);
 }
 
 bool Mask::sees_keys(int row) const {

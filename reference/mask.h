@@ -60,6 +60,8 @@ struct Mask {
     std::vector<Document> documents = {};  ///< one after the other, in each of which this holds; or none
     std::vector<HiddenRows> hidden = {};   ///< of each key; empty if none hides
     Tiles tiles = {};                      ///< those that hide keys, too; or none
+    /// Of the last Nq keys, those that a row sees: key k of them if bit k of its word is set. Or none.
+    std::vector<std::uint64_t> tree = {};
     Scores scores = {};
     /// The score of one key more, which every row sees and which has no value.
     double sink = -std::numeric_limits<double>::infinity();
@@ -73,12 +75,18 @@ struct Mask {
     /// the batch entry.
     bool keeps(int row, int key) const;
     bool hides(int row, int key) const {
-        return (!hidden.empty() && hidden[key].contain(row)) || (!tiles.empty() && tiles.hide(row, key, Nk));
+        return (!hidden.empty() && hidden[key].contain(row)) ||
+               (!tiles.empty() && tiles.hide(row, key, Nk)) || (!tree.empty() && tree_hides(row, key));
     }
+    /// How far the row stands past the key: in a tree as many keys as it sees between them, and itself.
+    int distance(int row, int key) const;
     /// How many keys it sees.
     int visible(int row) const;
     /// Does it see any? Found at the first one, where counting them all would take Nk steps.
     bool sees_keys(int row) const;
+
+  private:
+    bool tree_hides(int row, int key) const;
 };
 
 }  // namespace reference

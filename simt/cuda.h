@@ -126,6 +126,11 @@ __forceinline__ int __ffs(int bits) {
     return __builtin_ffs(bits);
 }
 
+/// How many bits are set.
+__forceinline__ int __popcll(unsigned long long bits) {
+    return __builtin_popcountll(bits);
+}
+
 /// Of the bytes x0 to x3, y0 to y3 those that the digits of `selector` number, the lowest first.
 __forceinline__ std::uint32_t __byte_perm(std::uint32_t x, std::uint32_t y, std::uint32_t selector) {
     const std::uint64_t bytes = x | std::uint64_t{y} << 32;

@@ -39,7 +39,8 @@ enum class Feature : std::uint8_t {
     softcap,
     alibi,
     sinks,
-    promotion
+    promotion,
+    tree
 };
 
 /// What a stage multiplies, which determines the bounds that its outputs are held to.
@@ -189,6 +190,12 @@ struct Problem : Shape {
     /// The first keys of all requests, in whole pages, that lie in the same pages: each row sees all of them.
     /// 0: none are known to.
     int prefix = 0;
+    /// (Nq) or (B, Nq), under a causal mask: the last Nq keys of a request are a draft, row i's own among
+    /// them, and of these row i sees key k if bit k of word i is set, as bit i is, and none after it. A row's
+    /// position is that of the draft's first key and one more for each other bit of its word, and so is its
+    /// own key's, seen from there: a window and ALiBi count so. Null: row i sees all rows before it.
+    const std::uint64_t* tree = nullptr;
+    int tree_batch_stride = 0;  ///< from a batch entry's words to the next's: 0 or Nq
 };
 
 /// Runs a stage's kernels on p (asynchronously on a GPU). Throws std::exception on failure.

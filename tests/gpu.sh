@@ -59,6 +59,8 @@ if [ -n "$prefill" ]; then
     step caches-wide 240 "$lab" time 80,81,83,87 --regime caches-wide --json "$out/caches-wide.json"
     step caches-between 120 "$lab" time 80,81,83,87 --regime caches-between --json "$out/caches-between.json"
     step cache-scores 30 "$lab" time 87 --regime cache-scores --json "$out/cache-scores.json"
+    step cache-trees 30 "$lab" time 87 --regime cache-trees --json "$out/cache-trees.json"
+    step paged-e4m3 30 "$lab" time 74,81 --regime paged-e4m3 --json "$out/paged-e4m3.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
     step scores 60 "$lab" time 36,65,78 --regime scores --peers --json "$out/scores.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"

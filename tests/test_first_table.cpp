@@ -318,7 +318,7 @@ TEST_CASE("the default for a cache goes by the rows that read the same keys", "[
 TEST_CASE("sweeps over caches fit the memory of a GPU, and a stage takes each of their problems",
           "[timing]") {
     for (const auto& [name, count] :
-         {std::pair{"caches-wide", 70}, {"caches-between", 30}, {"cache-scores", 11}}) {
+         {std::pair{"caches-wide", 70}, {"caches-between", 30}, {"cache-scores", 11}, {"cache-trees", 6}}) {
         const TimingOptions options = timing_options(DType::bf16, name);
         CHECK(options.cases.size() == static_cast<std::size_t>(count));
         CHECK((is_sweep(name) && is_decoding(name)));

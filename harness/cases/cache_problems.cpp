@@ -157,4 +157,31 @@ std::vector<Regime::Problem> cache_score_problems() {
     return problems;
 }
 
+std::vector<Regime::Problem> paged_e4m3_problems() {
+    std::vector<Regime::Problem> problems{decode(8 << 10, 16), decode(32 << 10, 4), decode(128 << 10, 1)};
+    for (Regime::Problem& problem : problems) {
+        problem.features.lengths = std::to_string(problem.shape.Nk);
+        problem.features.page_size = 64;
+    }
+    return problems;
+}
+
+std::vector<Regime::Problem> cache_tree_problems() {
+    std::vector<Regime::Problem> problems;
+    const auto add = [&](const Shape& shape, int left) {
+        for (const char* tree : {"binary", ""}) {
+            problems.push_back({shape, true});
+            Features& features = problems.back().features;
+            features.window.left = left;
+            features.lengths = std::to_string(shape.Nk);
+            features.page_size = 64;
+            features.tree = tree;
+        }
+    };
+    add(decode(8 << 10, 16, 8, 16).shape, -1);
+    add(decode(32 << 10, 1, 8, 64).shape, -1);
+    add(decode(8 << 10, 16, 8, 16).shape, 1023);
+    return problems;
+}
+
 }  // namespace ladder

@@ -63,4 +63,12 @@ std::vector<Regime::Problem> cache_window_problems();
 /// Mistral (4k).
 std::vector<Regime::Problem> cache_score_problems();
 
+/// Drafts in pages of 64, each with a tree and without: 16 rows of 16 requests of 8k keys, without and with
+/// a window of 1k, and 64 rows of one request of 32k keys.
+std::vector<Regime::Problem> cache_tree_problems();
+
+/// As many keys in pages of 64 three times, 128k of them, of 16 requests, of 4 and of one: few enough to be
+/// rounded to e4m3 on the host.
+std::vector<Regime::Problem> paged_e4m3_problems();
+
 }  // namespace ladder

@@ -26,7 +26,7 @@ std::vector<Feature> features_of(const Features& features);
 std::vector<std::string> options_of(const Features& features);
 
 /// " window=1023,0 columns=documents documents=512,300 lengths=512,300 pages=16 tiles=causal
-/// softcap=30 alibi=geometric sinks=drawn dropout=0.1015625,5 ranks=2"; empty for none
+/// softcap=30 alibi=geometric sinks=drawn dropout=0.1015625,5 tree=drawn ranks=2"; empty for none
 std::string in_words(const Features& features);
 
 /// Adds those that a problem has to an object, each under its word.

@@ -29,12 +29,16 @@ int first_sharer(const Case& c, int b) {
 
 namespace {
 
+/// Last keys of a request that some row does not see: of a draft that is a tree all.
+int hidden_keys(const Case& c) {
+    return c.causal ? c.shape.Nq - (c.features.tree.empty() ? 1 : 0) : 0;
+}
+
 /// The most keys in whole pages that each row of each request sees; at least 0.
 int longest_prefix(const Case& c) {
     int keys = c.shape.Nk;
     for (const int length : lengths_of(c)) keys = std::min(keys, length);
-    if (c.causal) keys = std::max(0, keys - c.shape.Nq + 1);
-    return keys / c.features.page_size * c.features.page_size;
+    return std::max(0, keys - hidden_keys(c)) / c.features.page_size * c.features.page_size;
 }
 
 void require_prefix(const Case& c) {
@@ -52,13 +56,13 @@ void require_prefix(const Case& c) {
 /// For a case that has pages; some requests get longer.
 void draw_prefix(std::mt19937_64& random, const Stage&, Case& c) {
     if (c.features.page_size == 0 || random() % 4 == 0) return;
-    const Case with_room{
-        .shape = c.shape, .causal = c.causal, .features = {.page_size = c.features.page_size}};
+    Case with_room = c;
+    with_room.features.lengths.clear();
     const int pages = longest_prefix(with_room) / c.features.page_size;
     c.features.prefix =
         static_cast<int>(random() % (static_cast<std::uint64_t>(pages) + 1)) * c.features.page_size;
     std::vector<int> lengths = lengths_of(c);
-    const int least = c.features.prefix + (c.causal ? c.shape.Nq - 1 : 0);
+    const int least = c.features.prefix + hidden_keys(c);
     for (int& length : lengths) length = std::max(length, least);
     if (c.features.prefix != 0) c.features.lengths = fmt::format("{}", fmt::join(lengths, ","));
 }
@@ -110,7 +114,7 @@ void take_prefix(const Given& given, Problem& p, Features& f) {
         refuse("prefix", "{} keys are not so many pages of {}", prefix, size);
     std::int64_t keys = given.Nk;
     for (const int length : given.readable("seqused")) keys = std::min<std::int64_t>(keys, length);
-    if (given.causal) keys -= given.Q[2] - 1;
+    if (given.causal) keys -= given.Q[2] - (f.tree.empty() ? 1 : 0);
     if (prefix > keys)
         refuse("prefix", "each row must see its {} keys; one sees {}", prefix,
                std::max<std::int64_t>(keys, 0));

@@ -55,7 +55,8 @@ const std::vector<FeatureWords>& feature_words() {
                                                  {Feature::softcap, "softcap", "a softcap of the scores"},
                                                  {Feature::alibi, "alibi", "ALiBi"},
                                                  {Feature::sinks, "sinks", "attention sinks"},
-                                                 {Feature::promotion, "promotion", "promotion"}};
+                                                 {Feature::promotion, "promotion", "promotion"},
+                                                 {Feature::tree, "tree", "a draft that is a tree"}};
     return words;
 }
 

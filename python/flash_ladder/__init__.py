@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, Optional, Sequence, Union
 from . import _arguments, _arrays, _core, _eight_bits, _home
 from ._core import CannotRun, CheckFailed
 from ._tiles import TileLists, tile_lists
+from ._tree import tree_words
 
 __version__ = _core.version
-__all__ = ["attention", "attention_backward", "decode", "quantize", "tile_lists", "dropout_mask", "default_stage", "stages",
+__all__ = ["attention", "attention_backward", "decode", "quantize", "tile_lists", "tree_words", "dropout_mask", "default_stage", "stages",
            "prepare", "verify", "count", "time", "Stage", "TileLists", "CannotRun", "CheckFailed", "__version__"]
 
 StageName = Union[int, str]
@@ -153,8 +154,9 @@ def attention_backward(q: Any, k: Any, v: Any, o: Any, lse: Any, do: Any, *, cau
 
 def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: Any = None, block_table: Any = None,
            seqused: Any = None, prefix: int = 0, causal: bool = False, window: Optional[Sequence[int]] = None,
-           softcap: float = 0.0, alibi_slopes: Any = None, sinks: Any = None, scale: Optional[float] = None,
-           stage: Optional[StageName] = None, return_lse: bool = False, backend: str = "cpu") -> Any:
+           softcap: float = 0.0, alibi_slopes: Any = None, sinks: Any = None, tree: Any = None,
+           scale: Optional[float] = None, stage: Optional[StageName] = None, return_lse: bool = False,
+           backend: str = "cpu") -> Any:
     """Attention of a few new rows of each request to its cache of keys and values.
 
     q: (B, Nq, H, d): 1 row of each request, or those of a draft.
@@ -173,12 +175,15 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: 
     causal: of a draft of Nq rows, row i sees the keys j <= i + keys - Nq: the last row sees all.
     window, softcap, alibi_slopes, sinks: as in attention(), where a row's position is that of the causal mask,
         i + keys - Nq. A cache in float8_e4m3fn takes none of them, and no prefix.
+    tree: (Nq,) or (B, Nq), of a draft of at most 64 rows, with causal: words of 64 bits, of which bit k of word i says
+        whether row i sees the draft's own key k, as tree_words(parents) gives them. Each row sees the whole cache before
+        the draft. A row's position is keys - Nq and one more for each other bit of its word.
     Otherwise as attention(), and so are integers: those on a GPU are not checked.
 
     Returns O (B, Nq, H, d), laid out as q is; or (O, L), with L (B, H, Nq), fp32. There are no gradients.
     """
     mask = dict(causal=causal, window=window, block_table=block_table, seqused=seqused, prefix=prefix, softcap=softcap,
-                alibi_slopes=alibi_slopes, sinks=sinks)
+                alibi_slopes=alibi_slopes, sinks=sinks, tree=tree)
     if _arrays.is_torch(q):
         from . import torch
         return torch.decode(q, k_cache, v_cache, **mask, k_scale=k_scale, v_scale=v_scale, scale=scale, stage=stage,

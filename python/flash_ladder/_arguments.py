@@ -21,7 +21,7 @@ class Argument(NamedTuple):
 ARGUMENTS = {name: Argument(*declared) for name, declared in _core.arguments().items()}
 #: Their kinds, but for those that given() takes in a way of their own
 KINDS = {name: argument.kind for name, argument in ARGUMENTS.items()}
-KINDS.update(window="window", tiles="tiles", causal="together", dropout_p="together", seed="together")
+KINDS.update(window="window", tiles="tiles", tree="tree", causal="together", dropout_p="together", seed="together")
 
 
 def is_tracer(x):
@@ -96,6 +96,9 @@ def given(arguments):
         elif kind == "tiles":
             integers[name], lists = tiles_of(x)
             arrays.update(lists)
+        elif kind == "tree":
+            from ._tree import halves_of
+            arrays[name] = halves_of(x)
         else:
             arrays[name] = x
     dropout_p, seed = dropout_of(arguments.get("dropout_p", 0.0), arguments.get("seed"))

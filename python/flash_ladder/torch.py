@@ -166,8 +166,9 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Sca
            v_scale: Optional[Scales] = None, block_table: Optional[Integers] = None,
            seqused: Optional[Integers] = None, prefix: int = 0, causal: bool = False,
            window: Optional[Sequence[int]] = None, softcap: float = 0.0, alibi_slopes: Optional[Scales] = None,
-           sinks: Optional[Scales] = None, scale: Optional[float] = None, stage: Optional[StageName] = None,
-           return_lse: bool = False, backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
+           sinks: Optional[Scales] = None, tree: Optional[Integers] = None, scale: Optional[float] = None,
+           stage: Optional[StageName] = None, return_lse: bool = False,
+           backend: str = "cpu") -> Union[Tensor, Tuple[Tensor, Tensor]]:
     """flash_ladder.decode of tensors. Integers, and lists of scales, are as in attention(). A call that would need
     gradients is refused."""
     _require_tensors(Q=q, K=k_cache, V=v_cache)
@@ -177,7 +178,7 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Sca
     tensors = _autocast(q, k_cache, v_cache) if k_scale is None else (*_autocast(q), k_cache, v_cache)
     q, k, v = (x.transpose(1, 2) for x in tensors)
     mask = dict(causal=causal, window=window, k_scale=k_scale, v_scale=v_scale, block_table=block_table, seqused=seqused,
-                prefix=prefix, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks)
+                prefix=prefix, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, tree=tree)
     try:
         o, lse = _decode(q, k, v, *_given(q, k, mask),
                          _arguments.scale_of(scale), _word(stage), _arguments.backend_of(backend))

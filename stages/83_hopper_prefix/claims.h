@@ -19,11 +19,13 @@ struct SeenKeys {
     int begin, end;
 };
 
-/// The keys that row i of a request with so many keys sees.
+/// The keys that row i of a request with so many keys may see. In a tree a window may reach as far as that of
+/// row 0.
 inline SeenKeys keys_of_row(const Counted& p, int keys, int i) {
     const Window window = p.features.window;
-    const int position = i + keys - p.shape.Nq, right = p.causal ? 0 : window.right;
-    return {window.left < 0 ? 0 : std::max(0, position - window.left),
+    const int position = i + keys - p.shape.Nq, right = p.causal ? 0 : window.right,
+              last = p.features.tree.empty() ? position : keys - p.shape.Nq;
+    return {window.left < 0 ? 0 : std::max(0, last - window.left),
             right < 0 ? keys : std::min(keys, position + right + 1)};
 }
 

@@ -1,5 +1,6 @@
 // Tiles begin at the first key that a window leaves: blocks copy and multiply what the parent would in a
-// cache of these keys alone. A softcap doubles the exponentials, and a sink takes two a row.
+// cache of these keys alone. A softcap doubles the exponentials, a sink takes two a row, and a tree of drafts
+// moves none of them.
 #include "../83_hopper_prefix/claims.h"
 
 using namespace ladder;
@@ -10,8 +11,8 @@ namespace {
 void claim(Claims& c) {
     const Features& f = c.p.features;
     const CacheWork work = claim_cache(c);
-    // With ALiBi or in a window, later tiles raise m, which takes more.
-    if (f.window == Window() && f.alibi.empty()) {
+    // With ALiBi, in a window or in a tree, later tiles raise m, which takes more.
+    if (f.window == Window() && f.alibi.empty() && f.tree.empty()) {
         const Count of_tiles = work.computed * 64 * cache_Bc(c.p) * (f.softcap > 0 ? 2 : 1),
                     of_sinks = f.sinks.empty() ? 0 : 2 * (4 * work.complete + 32 * work.merged);
         c.is("exponentials", of_tiles + work.rounds * 17 * 32 + of_sinks);
@@ -33,7 +34,27 @@ std::vector<Case> with_masks_and_scores(const std::vector<Case>& plain) {
     return cases;
 }
 
-LADDER_CLAIMS(.claim = claim, .cases = joined(cache_cases(256), with_masks_and_scores(cache_cases(256))),
+/// Drafts that are trees, with and without a window, of heads of 64 to 256, and with a prefix in pages
+std::vector<Case> with_trees() {
+    std::vector<Case> cases;
+    for (const Shape& shape : draft_shapes) {
+        for (const int left : {-1, 40}) {
+            Case& c = cases.emplace_back();
+            c.shape = shape;
+            c.causal = true;
+            c.features.window.left = left;
+            c.features.tree = cases.size() % 4 < 2 ? "drawn" : "binary";
+        }
+    }
+    cases.push_back({.shape = {3, 6, 2, 9, 500, 256},
+                     .causal = true,
+                     .features = {.lengths = "500,75,300", .page_size = 64, .tree = "drawn", .prefix = 64}});
+    return cases;
+}
+
+LADDER_CLAIMS(.claim = claim,
+              .cases = joined(joined(cache_cases(256), with_masks_and_scores(cache_cases(256))),
+                              with_trees()),
               .resident_blocks = 1);
 
 }  // namespace

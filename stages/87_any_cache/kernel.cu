@@ -1,5 +1,6 @@
 // Stage 87: a cache with any mask and score. Tiles begin at the first key of the window, wherever it lies in
-// its page. A tile holds rows of several heads, so each row has its own slope and its own sink.
+// its page. A tile holds rows of several heads, so each row has its own slope, its own sink and its own word
+// of a tree.
 
 #include "stages/hopper.cuh"
 
@@ -54,31 +55,112 @@ struct PackedAlibi {
     }
 };
 
+/// The window of a draft that is a tree. No row is before row 0 in the tree, so none sees a key before those
+/// of row 0; which of these it sees, a bias says.
+struct TreeWindow : CacheWindow {
+    __device__ static Range keys_of(const Problem& p, int row) {
+        return {Window::keys_of(p, 0).begin, Window::keys_of(p, row).end};
+    }
+};
+
+/// As many of the lowest bits
+__device__ std::uint64_t lowest(int n) {
+    return n <= 0 ? 0 : n >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1;
+}
+
+/// A bias, and a draft that is a tree: of the keys of the draft, row i sees those whose bits are set in word
+/// i, and it stands as far past the cache as it sees keys of the draft before its own. Keys count from the
+/// first of the draft.
+template <class Bias>
+struct Tree : Bias {
+    static constexpr bool has_slopes = std::is_same_v<Bias, PackedAlibi>;
+    const Problem& p;
+    int first, row;  // the first key of the first tile; this lane's first row
+
+    __device__ Tree(const Problem& problem, int h_kv, int first_key, int first_row, int end_row)
+        : Bias(problem, h_kv, first_key, first_row, end_row), p(problem) {
+        row = min(first_row + int(threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4), end_row - 1);
+        // All rows see all keys of the prefix
+        first = first_key < p.prefix ? -(1 << 30) : first_key - keys_of_request(p, request()) + p.Nq;
+        if constexpr (has_slopes) {
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                const auto [b, h, i] = PackedRow(p, h_kv, min(row + 8 * r, end_row - 1));
+                this->distance[r] += float(__popcll(word(b, i)) - 1 - i);
+            }
+        }
+    }
+    __device__ int request() const {
+        return row / PackedRow::count(p);
+    }
+    __device__ std::uint64_t word(int b, int i) const {
+        return load(p.tree + b * p.tree_batch_stride + i);
+    }
+    /// Bit n says whether a row sees key k + n, of the draft or from `edge` on before it.
+    __device__ static std::uint64_t visible(std::uint64_t seen, int edge, int k) {
+        if (k >= 0) return k < 64 ? seen >> k : 0;
+        return (k > -64 ? seen << -k : 0) | (lowest(-k) & ~lowest(edge - k));
+    }
+    template <int n>
+    __device__ void add(int key, float (&S)[n]) const {
+        // Neither a key of the draft nor, in the first tile, the edge of a window
+        if (first + key + 2 * n <= 0 && (key > 0 || p.window.left < 0)) {
+            Bias::add(key, S);
+            return;
+        }
+        const int lane_key = first + key + int(threadIdx.x % 4 * 2);
+        const int b = request(), last_row = (b + 1) * PackedRow::count(p) - 1;
+        std::uint64_t seen[2], bits[2];
+        int depth[2], edge[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            seen[r] = word(b, min(row + 8 * r, last_row) / (p.H / p.Hkv) - b * p.Nq);
+            depth[r] = __popcll(seen[r]) - 1;
+            edge[r] = p.window.left < 0 ? -p.Nk : depth[r] - p.window.left;
+            for (int k = 0; k < edge[r]; ++k) seen[r] &= seen[r] - 1;  // the first have left the window
+        }
+#pragma unroll
+        for (int c = 0; c < n; ++c) {
+            const int r = row_of(c), k = lane_key + column_of(c);
+            if (c % 32 == 2 * r) bits[r] = visible(seen[r], edge[r], k);  // of 64 keys
+            if constexpr (has_slopes)
+                S[c] -= this->decay[r] * float(k < 0 ? depth[r] - k : __popcll(seen[r] >> (k & 63)) - 1);
+            if ((bits[r] >> column_of(c % 32) & 1) == 0) S[c] = -inf;
+        }
+    }
+};
+
 /// Windows cost a few instructions per query tile and sinks a few per row, so both are tested at run time. A
-/// softcap and ALiBi cost instructions for each score, so they are types.
-template <class T, int d, class Score>
+/// softcap, ALiBi and trees cost instructions for each score, so they are types.
+template <class T, int d, class Score, class Bias>
 void launch_with(const Problem& p) {
-    if (p.alibi_slopes != nullptr) {
-        launch_attention<T, d, CacheTypes<CacheWindow, Score, PackedAlibi, Sinks>>(p);
+    if (p.tree != nullptr) {
+        launch_attention<T, d, CacheTypes<TreeWindow, Score, Tree<Bias>, Sinks>>(p);
     } else {
-        launch_attention<T, d, CacheTypes<CacheWindow, Score, NoBias, Sinks>>(p);
+        launch_attention<T, d, CacheTypes<CacheWindow, Score, Bias, Sinks>>(p);
     }
 }
 
 template <class T, int d>
 void forward(const Problem& p) {
-    p.softcap > 0 ? launch_with<T, d, Softcap>(p) : launch_with<T, d, Scaled>(p);
+    const bool capped = p.softcap > 0;
+    if (p.alibi_slopes != nullptr) {
+        capped ? launch_with<T, d, Softcap, PackedAlibi>(p) : launch_with<T, d, Scaled, PackedAlibi>(p);
+    } else {
+        capped ? launch_with<T, d, Softcap, NoBias>(p) : launch_with<T, d, Scaled, NoBias>(p);
+    }
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 87, .name = "any_cache", .parent = 83, .part = 80, .place = 84,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 6}, {128, 128, 3},
-                                     {128, 64, 2}),
-             .change = "windows, softcap, ALiBi and sinks in a cache: tiles begin where the window does",
-             .shows_in = "cache-window",
-             .takes = {Feature::window, Feature::lengths, Feature::pages, Feature::softcap, Feature::alibi,
-                       Feature::sinks, Feature::prefix},
-             .diff_budget = 110,  // with four types
-             .batch_invariant = false, .rounds_large_scores = true, .workspace_bytes = workspace_bytes);
+LADDER_STAGE(
+    forward, Dims, .number = 87, .name = "any_cache", .parent = 83, .part = 80, .place = 84,
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {128, 128, 6}, {128, 128, 3},
+                            {128, 64, 2}),
+    .change = "windows, softcap, ALiBi, sinks and trees in a cache: tiles begin where the window does",
+    .shows_in = "cache-window",
+    .takes = {Feature::window, Feature::lengths, Feature::pages, Feature::softcap, Feature::alibi,
+              Feature::sinks, Feature::tree, Feature::prefix},
+    .diff_budget = 170,  // with six types
+    .batch_invariant = false, .rounds_large_scores = true, .workspace_bytes = workspace_bytes);
 
 }  // namespace

@@ -23,7 +23,7 @@ FEATURES = {"window": {"window": (9, -1)}, "cu_seqlens_q": {"cu_seqlens_q": [0, 
             "sinks": {"sinks": np.array([1.0, -2.0], np.float32)}}
 SCORES = ["softcap", "alibi_slopes", "sinks"]
 SCALES = {"k_scale": 0.5, "v_scale": 0.25}
-CACHES = {"seqused": [20, 64], "block_table": [[0, 1, 2, 3], [0, 1, 6, 7]], "prefix": 16}
+CACHES = {"seqused": [20, 64], "block_table": [[0, 1, 2, 3], [0, 1, 6, 7]], "prefix": 16, "tree": [1]}
 
 
 def examples(section):
@@ -124,7 +124,8 @@ def test_each_row_of_the_table_computes_what_it_says(row):
             pools, given = ([x.reshape(8, 16, 1, d) for x in some] if "block_table" in names else some for some in (cache, given))
             new = q[:, :, :2].reshape(2, 1, 2, d)
             window = FEATURES["window"] if "window" in names else {}
-            o = flash_ladder.decode(new, *given, **scales, **{name: CACHES[name] for name in names if name in CACHES}, **scores, **window)
+            o = flash_ladder.decode(new, *given, **scales, **{name: CACHES[name] for name in names if name in CACHES}, **scores, **window,
+                                    causal="tree" in names)
             for b, keys in enumerate(CACHES["seqused"]):
                 pages = [(cache[0][b], cache[1][b])] if "block_table" not in names else [
                     (pools[0][page], pools[1][page]) for page in CACHES["block_table"][b]]
