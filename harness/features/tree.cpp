@@ -167,10 +167,9 @@ void take_tree(const Given& given, Problem& p, Features& f) {
 }  // namespace
 
 FeatureInfo tree_feature() {
-    auto info =
-        feature_of<&Features::tree>(Feature::tree, "--tree", "TREE",
-                                    "The rows are a draft that is a tree, drawn by the seed: of the draft's "
-                                    "own keys each row sees those of its ancestors and its own");
+    auto info = feature_of<&Features::tree>(
+        Feature::tree, "--tree", "TREE",
+        "The rows are a draft that is a tree: of the draft's own keys each sees those of its ancestors");
     info.read = [](Features& f, const std::string& text) {
         f.tree = pattern_named(tree_patterns(), text, "tree").name;
     };

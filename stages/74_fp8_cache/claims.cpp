@@ -1,5 +1,5 @@
-// Moves half the bytes of K and V, and tells where both have a key. Threads store Q, each loads the scale of
-// K for a share, and that of V for a division.
+// Moves half the bytes of K and V, and tells where both have a key. Threads store Q, and each loads the
+// scales of K and V for a share. A lane reads m and l of a part.
 #include "../81_pages/claims.h"
 
 using namespace ladder;
@@ -8,19 +8,20 @@ using namespace ladder::formulas;
 namespace {
 
 void claim(Claims& c) {
-    const int Bc = c.p.d() > 128 ? 64 : 128, grid = grid_of(c.p, Bc, 2);
+    const int Bc = c.p.d() > 128 ? 64 : 128, grid = grid_of(c.p, Bc, 2, true);
     Count Q_bytes = 0, scale_bytes = 0;
     const auto extras_of = [&, lookups = lookups_of_pages(Bc, 1)](const Counted& own, const Visit& piece,
                                                                   int begin) {
         if (piece.tiles > 0) Q_bytes += 16 * own.d() * 2;
-        scale_bytes += 4 * warps * 32;
+        scale_bytes += 2 * 4 * warps * 32;
         ShareExtras extras = lookups(own, piece, begin);
         extras.shuffles *= 2;
         return extras;
     };
-    Counters work = work_of_line(c.p, keys_of_requests(c.p), grid, Bc, extras_of);
+    const LineForm form = {.parts_at_a_time = c.p.d() > 128 ? 16 : 32, .divides = true};
+    Counters work = work_of_line(c.p, keys_of_requests(c.p), grid, Bc, extras_of, false, 16, form);
     work["evict_first_bytes"] /= 2;
-    work["global_load_bytes"] += scale_bytes + 4 * work["divides"] - work["evict_first_bytes"];
+    work["global_load_bytes"] += scale_bytes - work["evict_first_bytes"];
     work["shared_exchange_bytes"] += Q_bytes;
     for (const auto& [counter, count] : work) c.is(counter, count);
     c.is("workspace_bytes", line_bytes(c.p, grid));

@@ -246,15 +246,15 @@ __device__ void store_columns(T* first, const float (&even)[4], const float (&od
 
 /// Writes O V_scale / l (rows g and g + 8, this warp's columns) and L = m + log(l).
 template <class T, int d>
-__device__ void write_rows(const Problem& p, int b, int h_kv, int first_row, const float (&O)[d / 8][4],
-                           const float (&m)[2], const float (&l)[2]) {
+__device__ void write_rows(const Problem& p, float V_scale, int b, int h_kv, int first_row,
+                           const float (&O)[d / 8][4], const float (&m)[2], const float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         const int row = first_row + g + 8 * r;
         if (row >= PackedRow::count(p)) continue;
         const auto [h, i] = PackedRow(p, h_kv, row);
-        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(load(p.V_scales + b * p.Hkv + h_kv), l[r]);
+        const float inverse_l = l[r] == 0.0f ? 0.0f : divide(V_scale, l[r]);
         T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + d / warps * warp + 4 * t;
 #pragma unroll
         for (int n = 0; n < d / 8 / warps; n += 2) store_columns(O_row + 8 * n, O[n], O[n + 1], r, inverse_l);
@@ -304,6 +304,10 @@ struct Line {
     /// The request that place t of the line belongs to; the end of the line if t is past it. A lane counts
     /// the places of one request, and adds those of the lanes before it.
     __device__ Request find(const Problem& p, int t) const {
+        if (p.lengths == nullptr) {  // each request takes as many
+            const int places = p.Hkv * Tr * (start + key_tiles<d>(p.Nk)), b = min(p.B, t / places);
+            return {b, b * places};
+        }
         const int lane = threadIdx.x % 32;
         int begin = 0;
         for (int first = 0; first < p.B; first += 32) {
@@ -380,41 +384,46 @@ __device__ bool count_block(Shared<T, d>& shared, const Parts& parts) {
 }
 
 /// Merges the parts of row k of a tile, query i of head h, as if each were a key tile: m is the largest m_s,
-/// l the sum of exp(m_s - m) l_s, and O likewise. A warp per row, a lane for d / 32 columns. Parts come 16 at
-/// a time: none of their loads waits for another.
+/// l the sum of exp(m_s - m) l_s, and O likewise. A warp per row, a lane for d / 32 columns, and for m and l
+/// of one part. Parts come 32 at a time, or as many as registers hold: none of their loads waits for another.
 template <class T, int d>
-__device__ void merge(const Problem& p, const Parts& parts, int k, int b, int h, int i) {
+__device__ void merge(const Problem& p, float V_scale, const Parts& parts, int k, int b, int h, int i) {
+    constexpr int at_a_time = d > 128 ? 16 : 32;
+    const auto row_of = [&](int s) { return (2 * (parts.block + s) + (s == 0)) * Br + k; };
     const int lane = threadIdx.x % 32;
-    float m = -inf, l = 0.0f;
-    float2 O[d / 64] = {};  // columns 2 lane and 2 lane + 1 of each 64
-    for (int first = 0; first < parts.splits; first += 16) {
-        float2 m_l[16], O_s[16][d / 64];
-        const float m_old = m;
+    float m = -inf, l = 0.0f;  // l of this lane's parts, until all are merged
+    float2 O[d / 64] = {};     // columns 2 lane and 2 lane + 1 of each 64
+    for (int first = 0; first < parts.splits; first += at_a_time) {
+        const int end = min(first + at_a_time, parts.splits);
+        float2 m_l = {-inf, 0.0f}, O_s[at_a_time][d / 64];
+        if (first + lane < end) m_l = load_pair(parts.m_l + 2 * row_of(first + lane));
 #pragma unroll
-        for (int s = 0; s < 16; ++s) {
-            const bool valid = first + s < parts.splits;
-            const int part = (2 * (parts.block + first + s) + (first + s == 0)) * Br + k;
-            m_l[s] = valid ? load_pair(parts.m_l + 2 * part) : float2{-inf, 0.0f};
-            m = fmaxf(m, m_l[s].x);
+        for (int s = 0; s < at_a_time; ++s) {
 #pragma unroll
             for (int n = 0; n < d / 64; ++n) {
-                O_s[s][n] = valid ? load_pair(parts.O + part * d + 64 * n + 2 * lane) : float2{};
+                const float* pair = parts.O + row_of(first + s) * d + 64 * n + 2 * lane;
+                O_s[s][n] = first + s < end ? load_pair(pair) : float2{};
             }
         }
+        const float m_old = m;
+        m = fmaxf(m, m_l.x);
+#pragma unroll
+        for (int n = 16; n > 0; n /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, n));
         const float m_used = m == -inf ? 0.0f : m;  // no part has a key: exp(-inf - 0) = 0, not NaN
-        const float alpha = fast_exp2(m_old - m_used);
-        l *= alpha;
+        const float alpha = fast_exp2(m_old - m_used), alpha_lane = fast_exp2(m_l.x - m_used);
+        l = alpha * l + alpha_lane * m_l.y;
         for (float2& pair : O) pair = {alpha * pair.x, alpha * pair.y};
 #pragma unroll
-        for (int s = 0; s < 16; ++s) {
-            const float alpha_s = fast_exp2(m_l[s].x - m_used);
-            l += alpha_s * m_l[s].y;
+        for (int s = 0; s < at_a_time; ++s) {
+            const float alpha_s = __shfl_sync(~0u, alpha_lane, s);
 #pragma unroll
             for (int n = 0; n < d / 64; ++n)
                 O[n] = {O[n].x + alpha_s * O_s[s][n].x, O[n].y + alpha_s * O_s[s][n].y};
         }
     }
-    const float inverse_l = l == 0.0f ? 0.0f : divide(load(p.V_scales + b * p.Hkv + h / (p.H / p.Hkv)), l);
+#pragma unroll
+    for (int n = 16; n > 0; n /= 2) l += __shfl_xor_sync(~0u, l, n);
+    const float inverse_l = l == 0.0f ? 0.0f : divide(V_scale, l);
     T* O_row = matrix<T>(p.O, b, h) + i * p.O.row + 2 * lane;
 #pragma unroll
     for (int n = 0; n < d / 64; ++n) {
@@ -434,7 +443,7 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Line<d>& line
     const int last = min(end, ceil_div(min(Nk, last_reach + 1), Bc<d>));
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     __syncthreads();  // what the warps found for another query tile has been read
-    const float K_scale = load(p.K_scales + b * p.Hkv + h_kv);
+    const float K_scale = load(p.K_scales + b * p.Hkv + h_kv), V_scale = load(p.V_scales + b * p.Hkv + h_kv);
     const auto load = [&](int j) {  // one group of copies, empty past the last tile
         if (j < last) {
             load_tiles<std::uint8_t, d>(shared.K[j % depth<d>], shared.V[j % depth<d>], p, b, h_kv, j * Bc<d>,
@@ -459,12 +468,12 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Line<d>& line
     }
     merge_warps<T, d>(shared, O, m, l);
     if (threadIdx.x < 32 && first < last) note_rows(i * Br, m, l);
-    if (end - first == tile.Tc) return write_rows<T, d>(p, b, h_kv, i * Br, O, m, l);
+    if (end - first == tile.Tc) return write_rows<T, d>(p, V_scale, b, h_kv, i * Br, O, m, l);
     write_part<d>(p, parts, 2 * blockIdx.x + (first == 0), i * Br, O, m, l);
     if (!count_block(shared, parts)) return;
     for (int k = threadIdx.x / 32; k < min(Br, PackedRow::count(p) - i * Br); k += warps) {
         const auto [h, query] = PackedRow(p, h_kv, i * Br + k);
-        merge<T, d>(p, parts, k, b, h, query);
+        merge<T, d>(p, V_scale, parts, k, b, h, query);
     }
 }
 
@@ -481,15 +490,16 @@ __global__ void __launch_bounds__(threads, per_sm) attention(const Problem p) {
     }
 }
 
-/// As many blocks for one query tile as for another, or all that fit. Even shares keep these busy, for one
-/// more part wherever a share spans two query tiles. They pay from 16 key tiles each on if more than an
-/// eighth of the blocks would idle without them, and from 256 on if fewer would. The last blocks idle where
-/// requests have fewer keys than Nk.
+/// As many blocks for one query tile as for another, but no more than shorten its longest part; or all that
+/// fit. Even shares keep these busy, for one more part wherever a share spans two query tiles. They pay from
+/// 16 key tiles each on if more than an eighth of the blocks would idle without them, and from 256 on if
+/// fewer would. The last blocks idle where requests have fewer keys than Nk.
 int block_count(const Shape& s, int sm_count) {
     const int resident = sm_count * per_sm;
     const int tiles = s.B * s.Hkv * ceil_div(PackedRow::count(s), Br);
     const int Tc = ceil_div(s.Nk, s.d > 128 ? Bc<256> : Bc<128>);
-    const int even_blocks = tiles > resident ? resident : tiles * min(Tc, resident / tiles);
+    const int longest = ceil_div(Tc, max(1, resident / tiles));  // part of a query tile, in key tiles
+    const int even_blocks = min(resident, tiles * ceil_div(Tc, longest));
     const int worth_sharing = 8 * even_blocks < 7 * resident ? 16 : 256;  // key tiles of a share
     return tiles * Tc / worth_sharing >= resident ? resident : even_blocks;
 }
@@ -512,7 +522,9 @@ LADDER_STAGE(forward, Dims, .number = 74, .name = "fp8_cache", .parent = 81, .pa
              .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
              .change = "K and V are e4m3 in memory, one scale per head, and become 16 bits before mma",
              .shows_in = "decode", .takes = {Feature::lengths, Feature::pages},
-             .products = Products::of_8_bit_cache, .most_lines = 560,  // schedules ragged requests, unpacks
+             .products = Products::of_8_bit_cache,
+             .diff_budget = 120,  // unpacks, and waits less for few keys
+             .most_lines = 560,   // schedules ragged requests
              .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -20,11 +20,13 @@ struct ShareExtras {
 
 using Counters = std::map<std::string_view, Count>;
 
-/// The blocks of the grid, so many for each multiprocessor at most, for tiles of Bc keys.
-inline int grid_of(const Counted& p, int Bc, int per_sm = 1) {
+/// The blocks of the grid, so many for each multiprocessor at most, for tiles of Bc keys. `no_more`: than
+/// shorten the longest part of a query tile.
+inline int grid_of(const Counted& p, int Bc, int per_sm = 1, bool no_more = false) {
     const int places = per_sm * p.sm_count, most = (p.shape.Nk + Bc - 1) / Bc;
     const int query_tiles = p.shape.B * p.shape.Hkv * ((p.group() * p.shape.Nq + 15) / 16);
-    const int even = query_tiles > places ? places : query_tiles * std::min(most, places / query_tiles);
+    const int parts = std::min(most, std::max(1, places / query_tiles)), longest = (most + parts - 1) / parts;
+    const int even = std::min(places, query_tiles * (no_more ? (most + longest - 1) / longest : parts));
     const int long_share = 8 * even < 7 * places ? 16 : 256;
     return query_tiles * most >= long_share * places ? places : even;
 }
@@ -36,13 +38,19 @@ inline std::vector<int> keys_of_requests(const Counted& p) {
     return keys;
 }
 
+/// How a launch differs from that of stage 80.
+struct LineForm {
+    int parts_at_a_time = 0;  ///< a merge takes so many; a lane reads m and l of one and tells the others
+    bool divides = false;     ///< finds the request of a place by a division, if all have as many keys
+};
+
 /// The work of one launch, whose blocks take even shares of the query tiles of requests with so many keys
 /// each: of a place for each key tile and, in long shares, two for beginning with a query tile. `goes_on`:
 /// each row of a query tile begins with a key before the first of these. Query tiles have Br rows: 16, which
 /// the warps share, or 64, of which each has its own.
 template <class F>
 Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, int Bc, F&& extras_of,
-                      bool goes_on = false, int Br = 16) {
+                      bool goes_on = false, int Br = 16, const LineForm& form = {}) {
     const int group = p.group(), Hkv = p.shape.Hkv, B = p.shape.B;
     const int Tr = (group * p.shape.Nq + Br - 1) / Br;
     const bool share = Br == 16;
@@ -64,6 +72,7 @@ Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, 
     const bool has_lengths = !p.features.lengths.empty();
     Count load_bytes = 0, shuffles = 0;
     const auto look = [&](int n) {
+        if (form.divides && !has_lengths) return;
         shuffles += warps * 6 * Count((n + 31) / 32);
         if (has_lengths) load_bytes += warps * 4 * Count(std::min(B, (n + 31) / 32 * 32));
     };
@@ -110,8 +119,15 @@ Counters work_of_line(const Counted& p, const std::vector<int>& keys, int grid, 
             if (parts == 0) continue;
             const Visit whole = visit(own, Br, Bc, group, first_row, 0, Tc[b], true);
             atomics += parts;
-            merge_bytes += load_bytes_of_merge(p, whole.queries, parts);
-            merge_exponentials += exponentials_of_merge(whole.queries, parts);
+            if (const Count most = form.parts_at_a_time; most > 0) {
+                const Count rounds = (parts + most - 1) / most;
+                merge_bytes += whole.queries * parts * (8 + p.d() * 4);
+                merge_exponentials += whole.queries * rounds * 32 * 2;
+                shuffles += whole.queries * (rounds * (5 + most) + 5);
+            } else {
+                merge_bytes += load_bytes_of_merge(p, whole.queries, parts);
+                merge_exponentials += exponentials_of_merge(whole.queries, parts);
+            }
             merge_divides += (goes_on ? whole.queries : whole.rows) * 32;
         }
     }
