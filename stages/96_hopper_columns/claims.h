@@ -72,12 +72,12 @@ inline void claim_columns(Claims& c) {
             const Count groups = end - first > 64 ? 2 : 1;
             Count tiles = 0;
             for (int j = 0; j * Bc < p.shape.Nk; ++j) {
-                const TileClass tile = classify(p, hidden, j, first, end);
-                if (!tile.visited) continue;
+                const TileClass one = classify(p, hidden, j, first, end);
+                if (!one.visited) continue;
                 tiles += 1;
-                cut += tile.cut;
-                masked += tile.cut || tile.has_gaps ? groups : 0;
-                with_gaps += tile.has_gaps ? groups : 0;
+                cut += one.cut;
+                masked += one.cut || one.has_gaps ? groups : 0;
+                with_gaps += one.has_gaps ? groups : 0;
                 keys += std::min(Bc, p.shape.Nk - j * Bc);
             }
             const int begin = keys_of(p, first).begin / Bc;
