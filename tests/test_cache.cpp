@@ -121,6 +121,12 @@ TEST_CASE("cache: in e4m3 each request has scales of its own, but those that sha
             c.input = "outliers";
             const Inputs inputs = make_inputs(c);
             const DeviceInputs on_device(*device, c, inputs);
+            const bool stale = seed == 2;  // slots that no request has hold another's numbers, not NaN
+            for (const Buffer* buffer : {&on_device.K, &on_device.V}) {
+                auto* numbers = static_cast<std::uint16_t*>(buffer->data());
+                for (std::size_t n = 0; stale && n < buffer->bytes() / 2; ++n)
+                    if (numbers[n] == 0xffff) numbers[n] = 0x7000;
+            }
             Problem p;
             const RoundedInputs rounded(*device, of_cache, c, on_device);
             rounded.put_into(p);
@@ -152,7 +158,8 @@ TEST_CASE("cache: in e4m3 each request has scales of its own, but those that sha
                     }
                     if (length > 0 && first == b && (b == 3 || first_sharer(c, b + 1) != b))
                         CHECK(largest == 448);
-                    if (page_size == 0 && length < 21) CHECK(std::isnan(number_at(b, h, length, 0)));
+                    if (page_size == 0 && length < 21 && !stale)
+                        CHECK(std::isnan(number_at(b, h, length, 0)));
                 }
             }
         }

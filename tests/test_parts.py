@@ -96,7 +96,7 @@ class OfTodayTest(unittest.TestCase):
 
     def test_a_kernel_that_left_and_its_successor_are_compared(self):
         shown = replaced.replaced(Sources(LAB), None, ["h200-backward-tiles-types"])
-        self.assertTrue(shown.startswith("Recorded on NVIDIA H200, 2026-11-29, commit 95afbb1:\n"))
+        self.assertTrue(shown.startswith("Recorded on NVIDIA H200, 2026-11-29, commit 95afbb1"))
         self.assertIn("| backward-tiles causal 8k | 98_tile_gradients | 2.306 | 2.308 | 1.00x | ", shown)
         self.assertIn("1.08x FlashAttention-4 |\n", shown)
 

@@ -34,7 +34,7 @@ def replaced(sources, _, names):
     rows, made = [], []
     for name in names:
         record = records.read(sources.folder / f"{name}.json", "timing")
-        made.append(records.label(record))
+        made.append(sources.label(record, [sources.called[folder] for folder in {folder for folder, _ in TAKEN_OVER.values()}]))
         for problem in by_problem(record):
             timed = {row.folder: right_ms(row) for row in problem.rows}
             for left, (folder, regime) in TAKEN_OVER.items():

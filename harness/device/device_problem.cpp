@@ -199,10 +199,13 @@ RoundedInputs::Rounded in_e4m3(Device& device, const Case& c, const InE4m3& one,
     Placement placed = of_16;
     if (placed.row % 16 != 0) placed.batch *= 2, placed.head *= 2, placed.row *= 2;
     std::vector<std::uint8_t> numbers(dense.size());
-    const std::vector<int> owners = scale_owners(c);  // of Q, requests alone
-    const auto owner_of = [&](int head) {             // of a page or of a request
-        const int b = head / placed.heads;
-        return (one.tensor == Tensor::Q ? b : owners[b]) * placed.heads + head % placed.heads;
+    std::vector<SlotOwner> owners = slot_owners(c);
+    if (one.tensor == Tensor::Q) {
+        owners.resize(placed.B);
+        for (int b = 0; b < placed.B; ++b) owners[b] = {b, placed.N};
+    }
+    const auto owner_of = [&](int head) {
+        return owners[head / placed.heads].request * placed.heads + head % placed.heads;
     };
     const int heads = placed.B * placed.heads;
     std::vector<float> largest_of(heads), scale_of(std::size_t(c.shape.B) * placed.heads);
@@ -213,8 +216,9 @@ RoundedInputs::Rounded in_e4m3(Device& device, const Case& c, const InE4m3& one,
         };
         parallel_for(heads, [&](int head) {
             const auto* from = head_at(head);
+            const std::size_t own = std::size_t(owners[head / placed.heads].keys) * placed.d;
             float largest = 0;  // of numbers: what is NaN has no request
-            for (std::size_t i = 0; i < size; ++i)
+            for (std::size_t i = 0; i < own; ++i)
                 largest = std::max(largest, std::abs(static_cast<float>(from[i])));
             largest_of[head] = largest;
         });

@@ -26,9 +26,12 @@ int shared_keys(const Case& c, int b);
 /// other, one after the other, have the same.
 int first_sharer(const Case& c, int b);
 
-/// Which request has the scales that each page of the pool is rounded with, or each request's part of a cache
-/// without pages. Pages that no request has are those of request 0.
-std::vector<int> scale_owners(const Case& c);
+/// A page of the pool, or a request's part of a cache without pages: whose scales round it, and how many of
+/// its keys this request has. A page that no request has is rounded as those of request 0.
+struct SlotOwner {
+    int request = 0, keys = 0;
+};
+std::vector<SlotOwner> slot_owners(const Case& c);
 
 /// K or V of a case, from the dense (B, Hkv, Nk, d) of the host to the dense tensor that placement() places:
 /// its pages, if there are any. Where no request has a key there is NaN, also before the first key that a

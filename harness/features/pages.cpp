@@ -46,13 +46,16 @@ std::vector<int> block_table(const Case& c) {
     return table;
 }
 
-std::vector<int> scale_owners(const Case& c) {
+std::vector<SlotOwner> slot_owners(const Case& c) {
     const std::vector<int> table = block_table(c);
-    std::vector<int> owners(table.empty() ? c.shape.B : pool_pages(c));
-    if (table.empty()) std::iota(owners.begin(), owners.end(), 0);
-    const std::size_t of_request = table.size() / c.shape.B;
-    for (std::size_t k = 0; k < table.size(); ++k) {
-        if (table[k] >= 0) owners[table[k]] = first_sharer(c, static_cast<int>(k / of_request));
+    std::vector<SlotOwner> owners(table.empty() ? c.shape.B : pool_pages(c));
+    const int columns = static_cast<int>(std::ssize(table)) / c.shape.B, page = c.features.page_size;
+    for (int b = 0; b < c.shape.B; ++b) {
+        if (table.empty()) owners[b] = {b, length_of(c, b)};
+        for (int j = 0; j < columns; ++j) {
+            const int slot = table[std::size_t(b) * columns + j];
+            if (slot >= 0) owners[slot] = {first_sharer(c, b), std::min(page, length_of(c, b) - j * page)};
+        }
     }
     return owners;
 }

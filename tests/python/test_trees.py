@@ -80,7 +80,7 @@ def test_one_tree_for_all_and_a_prefix(requests):
         assert abs(O - exact[0]).max() < 4e-3
     pools = [in_pages(x)[0] for x in (k, v)]
     table = np.tile(in_pages(k)[1][:1], (3, 1))
-    lengths = [100, 37, 32 + ROWS]
+    lengths = [100, 60, 32 + ROWS]
     shared, plain = (flash_ladder.decode(q, *pools, block_table=table, seqused=lengths, causal=True, tree=tree, prefix=n,
                                          alibi_slopes=SLOPES, backend="checked") for n in (32, 0))
     assert abs(shared - plain).max() < 4e-3
