@@ -31,11 +31,11 @@ constexpr std::size_t most_found = 20;
 // -------------------------------------------------------------------------------------------------
 
 // Double underscores are the compiler's and the system's. These are CUDA's.
-const Words cuda_words{"__global__",        "__device__",        "__host__",      "__forceinline__",
-                       "__launch_bounds__", "__shared__",        "__restrict__",  "__syncthreads",
-                       "__syncwarp",        "__any_sync",        "__ballot_sync", "__ffs",
-                       "__byte_perm",       "__grid_constant__", "__shfl_sync",   "__shfl_xor_sync",
-                       "__shfl_up_sync",    "__shfl_down_sync",  "__threadfence"};
+const Words cuda_words{"__global__",        "__device__",     "__host__",          "__forceinline__",
+                       "__launch_bounds__", "__shared__",     "__restrict__",      "__syncthreads",
+                       "__syncwarp",        "__any_sync",     "__ballot_sync",     "__ffs",
+                       "__popcll",          "__byte_perm",    "__grid_constant__", "__shfl_sync",
+                       "__shfl_xor_sync",   "__shfl_up_sync", "__shfl_down_sync",  "__threadfence"};
 
 // The last ones would tell a kernel whether it is being checked. No stage's kernel asks.
 const Words forbidden_words{"asm",       "extern",         "import",    "module",         "export",

@@ -128,6 +128,9 @@ std::vector<Case> tree_corners(const Stage& stage, int d, const Tiling& t) {
         }
     }
     add(2, 40, fmt::format("{},{}", 4 * t.Bc, 5 * t.Bc), "chain", -1);
+    add(2, 7, fmt::format("{},{}", 4 * t.Bc, 5 * t.Bc), "drawn", -1);
+    cases.back().layout = Layout::far;
+    cases.back().features.page_size = 0;  // pages are never far
     return cases;
 }
 
