@@ -80,6 +80,7 @@ def test_a_library_to_compare_with_needs_its_arrays(example, capsys):
 
 
 def test_a_guess_is_what_followed_before(example):
-    assert example.guess([5, 1, 2, 3, 9, 1, 7, 1], 3) == [7, 1, 0]
-    assert example.guess([5, 1, 2, 3, 1], 2) == [2, 3]
-    assert example.guess([5], 2) == [0, 0]
+    assert example.guess([5, 1, 2, 3, 9, 1, 7, 1], 3, 1) == ([1, 7, 1, 0], [-1, 0, 1, 2])
+    assert example.guess([5, 1, 2, 3, 1], 2, 1) == ([1, 2, 3], [-1, 0, 1])
+    assert example.guess([5], 2, 1) == ([5, 0, 0], [-1, 0, 1])
+    assert example.guess([5, 1, 2, 3, 9, 1, 2, 7, 1], 2, 2) == ([1, 2, 7, 3, 0], [-1, 0, 1, 1, 0])
