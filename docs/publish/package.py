@@ -25,12 +25,17 @@ def features(sources, page, *_):
         return [*(f"{tensor.lower()}_scale" for tensor in in_e4m3), *(name for word in takes for name in arguments[word])]
 
     def by(asked, backward):
-        """The stages of a pass for these arguments; if there are none, those that take the least besides."""
+        """The stages of a pass for these arguments; at head dimensions where there are none, those that take the least
+        besides."""
         found = {other: [stage for stage in stages if stage.backward == backward] for other, stages in kept.items()}
         takes, in_e4m3 = asked
         more = {len(others[0]): stages for others, stages in reversed(found.items())
                 if stages and set(others[0]) >= set(takes) and others[1] == in_e4m3}
-        return linked(more[min(more)] if more else [])
+        chosen, dims = [], set()
+        for least in sorted(more):
+            chosen += [stage for stage in more[least] if not dims.issuperset(stage.head_dims)]
+            dims.update(*(stage.head_dims for stage in chosen))
+        return linked(chosen)
 
     rows = [[", ".join(f"`{name}`" for name in names(*asked)), by(asked, False), by(asked, True)] for asked in kept]
     return table(["arguments of one call", "O by (head dimensions)", "gradients by"], rows)

@@ -522,9 +522,8 @@ LADDER_STAGE(forward, Dims, .number = 74, .name = "fp8_cache", .parent = 81, .pa
              .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
              .change = "K and V are e4m3 in memory, one scale per head, and become 16 bits before mma",
              .shows_in = "decode", .takes = {Feature::lengths, Feature::pages},
-             .products = Products::of_8_bit_cache,
-             .diff_budget = 120,  // unpacks, and waits less for few keys
-             .most_lines = 560,   // schedules ragged requests
+             .products = Products::of_8_bit_cache, .diff_budget = 120,
+             .most_lines = 560,  // schedules ragged requests, unpacks, waits less
              .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace
