@@ -266,7 +266,7 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
     tiles, dropout = flash_ladder.tile_lists(np.ones((70, 90), bool)), {"dropout_p": 0.1, "seed": 1}
     pages = lambda **options: flash_ladder.decode(*(x.swapaxes(1, 2)[:, :64] for x in packed), block_table=[[0, 0]],
                                                   **options)
-    dropping = stage_that("dropout", lacks=["window"])
+    dropping, dropping_gradients = stage_that("dropout", lacks=["window"]), gradients_of("dropout")
     windowed = gradients_of("window", lacks=["columns", "tiles"])
     refused = [
         (f"{PLAIN} does not take lists of tiles", lambda: flash_ladder.attention(q, k, v, stage=PLAIN, tiles=tiles)),
@@ -275,6 +275,8 @@ def test_what_no_stage_takes_is_refused_by_name(packed):
          lambda: flash_ladder.attention(q, k, v, window=(3, -1), stage=dropping, **dropout)),
         (f"{GRADIENTS} does not take dropout",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=GRADIENTS, **dropout)),
+        (f"{dropping_gradients} does not take dropout in packed",
+         lambda: flash_ladder.attention_backward(q, k, v, O, L, O, stage=dropping_gradients, **documents, **dropout)),
         ("no stage computes its gradients with packed documents, dropout",
          lambda: flash_ladder.attention_backward(q, k, v, O, L, O, **documents, **dropout)),
         (f"{windowed} does not take lists of tiles",
