@@ -145,7 +145,7 @@ TEST_CASE("lab list: every stage, in three forms", "[cli]") {
                                       {"option", "--documents"},
                                       {"arguments", "cu_seqlens_q cu_seqlens_k"}});
     CHECK(properties_of(bounded)["at_once"] == "window columns");
-    CHECK(properties_of(*find_stage(78))["at_once"] ==
+    CHECK(properties_of(*find_stage(96))["at_once"] ==
           "window columns softcap alibi sinks dropout; window documents softcap alibi sinks dropout; "
           "tiles softcap alibi sinks dropout");
     for (const Stage& stage : stages()) CHECK(properties_of(stage)["experiment"] == is_experiment(stage));

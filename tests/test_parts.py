@@ -78,8 +78,8 @@ class OfTodayTest(unittest.TestCase):
         self.assertEqual([row.shows_here for row in today.rows], [False, True, False, False])  # by what it declares now
 
     def test_a_kernel_that_left_stands_for_the_stage_that_has_its_types_where_that_was_not_timed(self):
-        sources, left, now = Sources(LAB), "98_tile_gradients", "79_any_mask_gradients"
-        sources.stages = {79: SimpleNamespace(number=79, folder=now, parent=66, formerly=None, shows_in="backward-scores")}
+        sources, left, now = Sources(LAB), "98_tile_gradients", "97_any_mask_gradients"
+        sources.stages = {97: SimpleNamespace(number=97, folder=now, parent=66, formerly=None, shows_in="backward-scores")}
 
         def read_today(rows):
             folders = {row["folder"] for row in rows}
@@ -89,9 +89,9 @@ class OfTodayTest(unittest.TestCase):
             return [Fields(row_of(regime, int(folder[:2]), 2.0), folder=folder) for folder in folders]
 
         alone = read_today(rows_of("backward-tiles", left))
-        self.assertEqual(([(row.stage, row.folder) for row in alone.rows], alone.kernels), ([(79, now)], {now: "98"}))
+        self.assertEqual(([(row.stage, row.folder) for row in alone.rows], alone.kernels), ([(97, now)], {now: "98"}))
         both = read_today(rows_of("backward-tiles", left, now))
-        self.assertEqual(([(row.stage, row.folder) for row in both.rows], both.kernels), ([(79, now)], {now: "79"}))
+        self.assertEqual(([(row.stage, row.folder) for row in both.rows], both.kernels), ([(97, now)], {now: "97"}))
         self.assertEqual(read_today(rows_of("backward", left)).rows, [])  # another mask's problem
 
     def test_a_kernel_that_left_and_its_successor_are_compared(self):
@@ -151,20 +151,20 @@ class PartsTest(unittest.TestCase):
             self.assertEqual(numbers, list(HERE.stages))  # every stage, once, in the order in which they are read
 
     def test_a_stage_that_the_parts_recording_has_not_where_it_shows_has_another_recordings_speedup(self):
-        whole = derived([row_of("train", 74, 1.0, folder=HERE.stage(74).folder)])
+        whole = derived([row_of("train", 82, 1.0, folder=HERE.stage(82).folder)])
         rows = [row_of("decode", stage, ms, Nq=1, parent=81, shows_here=True, folder=HERE.stage(stage).folder)
-                for stage, ms in ((81, 2.0), (74, 1.0))]
-        other = derived(rows, kernels=fields({HERE.stage(74).folder: HERE.stage(74).fingerprint}))
+                for stage, ms in ((81, 2.0), (82, 1.0))]
+        other = derived(rows, kernels=fields({HERE.stage(82).folder: HERE.stage(82).fingerprint}))
         other["hardware"]["gpu"] = SHOWN_GPU
-        for kernels, marked in ((other["kernels"], False), (fields({HERE.stage(74).folder: "another"}), True)):
+        for kernels, marked in ((other["kernels"], False), (fields({HERE.stage(82).folder: "another"}), True)):
             sources = copy.copy(HERE)
             sources.recorded, sources.timings, other["kernels"] = whole, [other], kernels
-            gained, ((made, _),) = parts.speedups(sources, whole, [HERE.stage(74)])
-            self.assertEqual((gained, "since then changed: 74" in made), ({74: "2.00x (decode)"}, marked))
+            gained, ((made, _),) = parts.speedups(sources, whole, [HERE.stage(82)])
+            self.assertEqual((gained, "since then changed: 82" in made), ({82: "2.00x (decode)"}, marked))
 
     def test_numbers_in_ranges(self):
         for stages, shown in (((4, 5), "04, 05"), ((4, 5, 6, 10), "04 to 06, 10"), ((80, 81, 82, 83, 85), "80 to 83, 85"),
-                              ((90, 91, 92, 93, 84, 76), "90 to 93, 84, 76")):
+                              ((90, 91, 92, 93, 94, 79), "90 to 94, 79")):
             self.assertEqual(parts.numbers_of(HERE, [HERE.stage(number) for number in stages[::-1]]), shown)
 
     def test_a_stage_that_was_changed_has_the_speedup_of_its_lesson(self):

@@ -104,7 +104,7 @@ class ClimbTest(unittest.TestCase):
         rows = [row_of("custom", stage.number, ms, folder=stage.folder, parent=stage.parent)
                 for stage, ms in ((alone, 1.0), (ring, 0.625))]
         rows[1] |= {"features": Fields(ranks=2)}
-        shown = shown_on(Page("stages/85s_x.md", part=ring.part), derived(rows))
+        shown = shown_on(Page("stages/86s_x.md", part=ring.part), derived(rows))
         self.assertIn(f"Forward on 2 GPUs: TFLOP/s on NVIDIA H200: {alone.number} own diagonal 275, {ring.number} ring 440 (1.60x), "
                       f"2 x {alone.number} 550\"", shown)
 

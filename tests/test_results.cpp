@@ -79,10 +79,10 @@ const std::vector<Stage>& made_ladder() {
             {.number = 70, .shows_in = "train", .products = Products::of_8_bits, .compute_capability = 90},
             {.number = 80, .shows_in = "ragged", .takes = {Feature::lengths}},
             {.number = 81, .shows_in = "paged", .takes = {Feature::lengths, Feature::pages}},
-            {.number = 82,
+            {.number = 83,
              .shows_in = "prefix",
              .takes = {Feature::lengths, Feature::pages, Feature::prefix}},
-            {.number = 83,
+            {.number = 84,
              .shows_in = "prefix",
              .takes = {Feature::lengths, Feature::pages, Feature::prefix}},
             {.number = 90, .shows_in = "train"}};
@@ -353,22 +353,22 @@ TEST_CASE("the default is the last rung that is as fast as any on the nearest re
     // Of those that take a shared prefix the fastest on the nearest recorded problem that has one
     ProblemLabel prefix = requests;
     prefix.features.prefix = 64;
-    CHECK(number(hopper, prefix) == 83);
-    record(recorded, requests, {{81, 1.02}, {82, 1.0}});
+    CHECK(number(hopper, prefix) == 84);
+    record(recorded, requests, {{81, 1.02}, {83, 1.0}});
     ProblemLabel rows = requests;
     rows.shape.Nq = 16;
-    record(recorded, rows, {{81, 3.0}, {83, 1.0}});
-    record(recorded, prefix, {{82, 1.1}, {83, 1.0}});
+    record(recorded, rows, {{81, 3.0}, {84, 1.0}});
+    record(recorded, prefix, {{83, 1.1}, {84, 1.0}});
     prefix.shape.Nk = 1024;
-    record(recorded, prefix, {{82, 1.0}, {83, 1.1}});
+    record(recorded, prefix, {{83, 1.0}, {84, 1.1}});
     const DefaultStages served(recorded, anything, made_ladder());
     CHECK(number(served, problem_of(4, 8192)) == 36);
-    CHECK(number(served, requests) == 81);  // which takes less than 82
+    CHECK(number(served, requests) == 81);  // which takes less than 83
     rows.features.lengths.clear();
-    CHECK(number(served, rows) == 83);  // pages go with lengths or without
-    CHECK(number(served, prefix) == 82);
-    prefix.shape.Nk = 5000;
+    CHECK(number(served, rows) == 84);  // pages go with lengths or without
     CHECK(number(served, prefix) == 83);
+    prefix.shape.Nk = 5000;
+    CHECK(number(served, prefix) == 84);
     CHECK(nearest_to(prefix, recorded, 5).size() == 2);
 }
 

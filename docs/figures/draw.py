@@ -1243,7 +1243,7 @@ def counters_of_elements(f):
            "head, batch entry). Each element uses one byte of the four words that Philox computes.")
 
 
-@figure("79-lanes", "The lanes of S transposed that need the bytes of a counter")
+@figure("97-lanes", "The lanes of S transposed that need the bytes of a counter")
 def lanes_of_a_counter(f):
     size, left, top, g, t = 12.3, 26, 34, 2, 1
     f.text(left, 14, "keys 0 to 15: warp 0", bold=True)
@@ -1265,7 +1265,7 @@ def lanes_of_a_counter(f):
            "lanes need only these two counters of every 16 rows.")
 
 
-@figure("99-draws", "Which warps compute the mask, apply it and multiply, over three key tiles")
+@figure("95-draws", "Which warps compute the mask, apply it and multiply, over three key tiles")
 def draws_ahead(f):
     left, unit, period, tiles = 86, 24.5, 4, 3
     lanes = ("tensor cores", "warpgroup 0", "warpgroup 1", "4 warps")
@@ -1310,7 +1310,7 @@ def packed_documents(f):
            "Block 3 has no tile, since document 1 needs one block and has room for two. 14 tiles are computed.")
 
 
-@figure("85-ring", "Four ranks, four steps: whose keys each rank holds, and which it sees under a causal mask")
+@figure("86-ring", "Four ranks, four steps: whose keys each rank holds, and which it sees under a causal mask")
 def ring_of_ranks(f):
     ranks, left, width, height = 4, 64, 86, 44
     for t in range(ranks):
@@ -1331,12 +1331,12 @@ def ring_of_ranks(f):
            "first step some rank always computes a whole square.")
 
 
-@figure("86-zigzag", "Chunks of a sequence on four ranks: contiguous parts, and zigzag")
+@figure("87-zigzag", "Chunks of a sequence on four ranks: contiguous parts, and zigzag")
 def zigzag_chunks(f):
     ranks, size = 4, 23
     chunks = 2 * ranks
-    owners = (("contiguous: 85", [c // 2 for c in range(chunks)]),
-              ("zigzag: 86", [min(c, chunks - 1 - c) for c in range(chunks)]))
+    owners = (("contiguous: 86", [c // 2 for c in range(chunks)]),
+              ("zigzag: 87", [min(c, chunks - 1 - c) for c in range(chunks)]))
     for panel, (title, owner) in enumerate(owners):
         x0, y0 = 222 * panel + 12, 42
         f.text(x0, 14, title, bold=True)
@@ -1355,7 +1355,7 @@ def zigzag_chunks(f):
            "has nothing and rank 3 four squares. On the right every rank has two squares in each step from 1 on.")
 
 
-@figure("86-overlap", "Two steps of a rank, without and with overlap")
+@figure("87-overlap", "Two steps of a rank, without and with overlap")
 def overlapped_messages(f):
     left, unit = 78, 28.5
 
@@ -1364,7 +1364,7 @@ def overlapped_messages(f):
 
     for y, title, kernels, messages in (
             (14, "messages after kernels", (0, 4.5, 9), (3, 7.5)),
-            (120, "86: messages during kernels", (0, 3, 6), (0, 3))):
+            (120, "87: messages during kernels", (0, 3, 6), (0, 3))):
         f.text(0, y, title, bold=True)
         lane(y + 12, "kernels")
         lane(y + 44, "messages")
@@ -1498,7 +1498,7 @@ def stores_at_an_end(f):
            "the tensor, where a bulk store writes nothing.")
 
 
-@figure("79-grid", "The tiles of two documents of 100 and 220 tokens under a causal mask, in the backward pass")
+@figure("97-grid", "The tiles of two documents of 100 and 220 tokens under a causal mask, in the backward pass")
 def document_columns(f):
     left, top, scale, rows, keys, starts = 80, 40, 0.7, 64, 128, (0, 100, 320)
 
@@ -1526,7 +1526,7 @@ def document_columns(f):
            "keys of both documents, each time with the rows of the other one masked. Only the blue tile is not masked.")
 
 
-@figure("79-gaps", "The query tiles of a key tile under three masks: gaps, and the numbers of those that are visited")
+@figure("97-gaps", "The query tiles of a key tile under three masks: gaps, and the numbers of those that are visited")
 def gaps_of_columns(f):
     left, top, height, count = 72, 42, 15, 16
     masks = (("documents", range(count), ("upper", 0, 5), ("lower", 11, 16), {5, 10}),
@@ -1554,7 +1554,7 @@ def gaps_of_columns(f):
            "diagonal are not a gap: the range of the loop begins after them.")
 
 
-@figure("95-union", "The lists of two rows of tiles, and the pairs of key tiles that their block copies")
+@figure("69-union", "The lists of two rows of tiles, and the pairs of key tiles that their block copies")
 def union_of_lists(f):
     size, left, top = 26, 96, 22
     rows = ("f....f..p.", "..f..f...p")
@@ -1584,7 +1584,7 @@ def union_of_lists(f):
            "rows. If their number is odd, a copy past the last key fills half a slot with zeros.")
 
 
-@figure("79-visits", "The lists of query tiles, and the transposed list of a block with two key tiles")
+@figure("97-visits", "The lists of query tiles, and the transposed list of a block with two key tiles")
 def visits_of_a_block(f):
     size, left, top, block = 22, 66, 36, 1
     rows = ("fp..f.f.", "..f..f..", ".p..f...", "..ppf..f", "f..f.p..", ".f....fp", "..f.....")
@@ -1619,7 +1619,7 @@ def visits_of_a_block(f):
            "of them, from top to bottom, with their kind for each warpgroup. Query tiles 0, 2 and 5 are not in it.")
 
 
-@figure("96-intervals", "The intervals of rows of a key tile, their hull and common part, and the class of four query "
+@figure("68-intervals", "The intervals of rows of a key tile, their hull and common part, and the class of four query "
            "tiles")
 def intervals_of_keys(f):
     left, top, width, height, count = 40, 42, 26, 15, 16
@@ -2100,7 +2100,7 @@ def hadamard_steps(f):
            "largest is 15, with a root mean square of 10.3; before it was 10, with 3.7.")
 
 
-@figure("74-columns", "Which columns of K and of Q a lane takes")
+@figure("82-columns", "Which columns of K and of Q a lane takes")
 def columns_of_lanes(f):
     size, left = 25, 20
     f.text(0, 14, "16 columns of K in bytes, as ldmatrix distributes them", bold=True)
@@ -2117,7 +2117,7 @@ def columns_of_lanes(f):
            "stored there, so each element of Q meets its own column of K, and only the order of the sum changes.")
 
 
-@figure("76-halves", "One mma of 32 elements of e4m3 on Hopper: two fp16 products and an fp32 addition")
+@figure("79-halves", "One mma of 32 elements of e4m3 on Hopper: two fp16 products and an fp32 addition")
 def halves_of_mma(f):
     size, left = 13, 2
     f.text(0, 14, "32 elements of a row of A and of a column of B, in e4m3", bold=True)
@@ -2145,7 +2145,7 @@ def halves_of_mma(f):
     f.text(330, 215, "24, rounded", "faint", SMALL)
     f.note(246, "The sum of 32 products starts from 0 and is added to the accumulator by an ordinary addition, which "
            "rounds to nearest. A long sum loses no more than any other fp32 sum.")
-@figure("75-exponent", "How an addition rounds x to an integer, and how its bits become a power of two")
+@figure("74-exponent", "How an addition rounds x to an integer, and how its bits become a power of two")
 def exponent_by_a_shift(f):
     size, left = 12, 18
     total, power = f"{0x4B400000 + 125:032b}", f"{125 << 23:032b}"
@@ -2167,7 +2167,7 @@ def exponent_by_a_shift(f):
            "the last bits. These are the exponent's bits of 2^{n}. A cubic of f = x - n = -0.3 gives 2^{f}.")
 
 
-@figure("77-transpose", "How two registers of pairs of columns become two registers of one column each")
+@figure("75-transpose", "How two registers of pairs of columns become two registers of one column each")
 def separated_columns(f):
     size, left, lane = 21, 84, 1
     keys = [2 * lane, 2 * lane + 1, 2 * lane + 8, 2 * lane + 9]
@@ -2192,10 +2192,10 @@ def separated_columns(f):
            "four keys of one column. They are the keys of the lane's elements of P, at their positions in A.")
 
 
-@figure("28-call", "What a call launches from 16-bit inputs, and from e4m3")
+@figure("76-call", "What a call launches from 16-bit inputs, and from e4m3")
 def kernels_of_a_call(f):
-    rows = (("from 16 bits: 77", (("find_largest", 84, "shared"), ("quantize", 84, "shared"), ("attention", 150, "own"))),
-            ("from e4m3: 28", (("attention", 150, "own"),)))
+    rows = (("from 16 bits: 75", (("find_largest", 84, "shared"), ("quantize", 84, "shared"), ("attention", 150, "own"))),
+            ("from e4m3: 76", (("attention", 150, "own"),)))
     for row, (name, kernels) in enumerate(rows):
         x, y = 0, 24 + 70 * row
         f.text(0, y - 10, name, bold=True)
@@ -2206,11 +2206,11 @@ def kernels_of_a_call(f):
            "these 8, or the caller's. Its scales are three numbers for each query tile.")
 
 
-@figure("28-panels", "Copies of V and their transposes at d = 256, with one slot of a tile and with two slots of a panel")
+@figure("76-panels", "Copies of V and their transposes at d = 256, with one slot of a tile and with two slots of a panel")
 def panels_overlap(f):
     unit, left = 29, 58
-    rows = (("one slot of a tile: 77", ((0, 2, "tile 0"), (6, 2, "tile 1")), ((2, 4, "tile 0"), (8, 4, "tile 1"))),
-            ("two slots of a panel: 28", ((0, 1, "0a"), (1, 1, "0b"), (3, 1, "1a"), (5, 1, "1b")),
+    rows = (("one slot of a tile: 75", ((0, 2, "tile 0"), (6, 2, "tile 1")), ((2, 4, "tile 0"), (8, 4, "tile 1"))),
+            ("two slots of a panel: 76", ((0, 1, "0a"), (1, 1, "0b"), (3, 1, "1a"), (5, 1, "1b")),
              ((1, 2, "0a"), (3, 2, "0b"), (5, 2, "1a"), (7, 2, "1b"))))
     for row, (name, *lanes) in enumerate(rows):
         top = 24 + 108 * row
@@ -2226,7 +2226,7 @@ def panels_overlap(f):
            "the next panel arrives meanwhile. The lengths are not to scale.")
 
 
-@figure("29-parts", "Four blocks copy parts of heads, wait until all parts of a head are known, and round what they hold")
+@figure("77-parts", "Four blocks copy parts of heads, wait until all parts of a head are known, and round what they hold")
 def parts_of_heads(f):
     unit, left = 38, 60
     # Of each block: begin, end, what it does with which part
@@ -2252,7 +2252,7 @@ def parts_of_heads(f):
            "other two. All four blocks run from the beginning on, so no part waits for a block that has not started.")
 
 
-@figure("19-registers", "Registers of a thread at d = 256 while P V is computed, and while S is")
+@figure("78-registers", "Registers of a thread at d = 256 while P V is computed, and while S is")
 def registers_in_turn(f):
     scale = 1.75
     rows = (("P V of 64 columns", (("O 128", 128, "own"), ("P", 16, "green"), ("PV 32", 32, "pink"))),
@@ -2314,7 +2314,7 @@ def pages_of_a_pool(f):
            "the page of key 8 floor(l / 2) + l mod 2, and a shuffle passes it to the 16 lanes that copy this key.")
 
 
-@figure("82-prefix", "How often the keys of a shared prefix are read: for each of four requests, or once for all "
+@figure("83-prefix", "How often the keys of a shared prefix are read: for each of four requests, or once for all "
            "their rows")
 def shared_prefix(f):
     cell, left, own = 26, 76, (2, 1, 3, 2)  # a key tile; key tiles of the requests' own
@@ -2325,7 +2325,7 @@ def shared_prefix(f):
         f.box(left, y, cell * 6, 18, "text", 0.12, line="grid")
         f.box(left + cell * 6, y, cell * count, 18, WARPS[b], 0.4, line="grid")
     f.text(left + cell * 3, 24 + 3.5 * 22, "6 key tiles, 4 times", "faint", SMALL, "middle")
-    f.text(0, 142, "82: one tile of 16 rows reads the prefix", bold=True)
+    f.text(0, 142, "83: one tile of 16 rows reads the prefix", bold=True)
     for b, count in enumerate(own):
         y = 152 + 22 * b
         f.text(0, y + 15, f"4 rows of {b}", size=SMALL)
@@ -2340,7 +2340,7 @@ def shared_prefix(f):
            "request's own keys.")
 
 
-@figure("83-line", "The line of key tiles: those of the prefix for the rows of all requests, then own keys; and equal "
+@figure("84-line", "The line of key tiles: those of the prefix for the rows of all requests, then own keys; and equal "
            "shares of four blocks")
 def line_of_key_tiles(f):
     cell, prefix, own = 20, 6, (2, 1, 3, 2)  # a key tile; key tiles of the prefix, and of the requests' own keys
@@ -2362,7 +2362,7 @@ def line_of_key_tiles(f):
            "row, the parts of the prefix and of its own keys.")
 
 
-@figure("87-window", "A request of 1,000 keys in pages of 64: a window of 128 keys lies in two tiles of a grid, or is one "
+@figure("85-window", "A request of 1,000 keys in pages of 64: a window of 128 keys lies in two tiles of a grid, or is one "
            "tile that begins with it")
 def window_of_a_cache(f):
     left, scale, keys, page, tile, window = 62, 0.34, 1000, 64, 128, 128
@@ -2382,14 +2382,14 @@ def window_of_a_cache(f):
     for j in first // tile, first // tile + 1:
         box(64, tile * j, tile * (j + 1), "pink", 0.2, line="text")
         f.text(left + scale * tile * (j + 0.5), 81, f"tile {j}", size=SMALL, anchor="middle")
-    f.text(0, 120, "87", bold=True)
+    f.text(0, 120, "85", bold=True)
     box(104, first, keys, "own", 0.3, line="text")
     f.text(left + scale * (first + window / 2), 121, "tile 0", size=SMALL, anchor="middle")
     f.note(156, "The row sees the last 128 keys. Tiles on a grid copy 256 keys for it, and read keys before the window. Tiles "
            "that begin with the window copy 128, and read no page that was given up.")
 
 
-@figure("84-band", "Scores of eight key tiles and the band around phi: m is phi until a score leaves the band")
+@figure("94-band", "Scores of eight key tiles and the band around phi: m is phi until a score leaves the band")
 def band_of_scores(f):
     left, size, middle, reach = 60, 42, 96, 42  # of a key tile; y of phi, and half of the band
     far = 5  # the first tile with a score outside

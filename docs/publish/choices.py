@@ -27,13 +27,14 @@ CHOICES = [
     Choice(50, "Gradients on Hopper", "mean over FlashAttention-4 of 55, gradients, in h200-gradients",
            "the speed of FlashAttention-4, in the mean"),
     Choice(10, "Fast decoding", "over cuDNN of 17, decode 64k", "the speed of cuDNN at 64k keys"),
-    Choice(80, "Serve requests of any length", "over FlashInfer of 83, prefix 1 in 16s of 8k in 8448, in h200-prefix",
+    Choice(80, "Serve requests of any length", "over FlashInfer of 84, prefix 1 in 16s of 8k in 8448, in h200-prefix",
            "the speed of FlashInfer with a shared prompt"),
     Choice(60, "Windows, documents and other masks", "over FlashAttention-4 of 65, window, in h200-window",
            "the speed of FlashAttention-4 in a window"),
-    Choice(95, "Tile lists and dropout on Hopper", "over flex of 95, tiles, in h200-tiles", "the speed of flex_attention"),
+    Choice(95, "Masks with a softcap, ALiBi, sinks or dropout", "over FlashAttention-2 of 95, dropout, in h200-dropout",
+           "the speed of FlashAttention-2 with dropout"),
     Choice(70, "Products in 8 bits", "over 36 of 70, long, in h200-fp8-peers", "the speed of 16 bits at 16k keys"),
-    Choice(85, "Several GPUs", "ms of 36, custom 64k, in h200-x1 / ms of 86, custom 64k on 2, in h200-x2",
+    Choice(86, "Several GPUs", "ms of 36, custom 64k, in h200-x1 / ms of 87, custom 64k on 2, in h200-x2",
            "the speed of one GPU, on two")]
 
 

@@ -31,8 +31,8 @@ TOLD_BY = {
     70: [Told("long")],
     80: [Told("ragged 8 in 32k", "uneven lengths"), Told("paged 8 in 16s of 32k", "uneven lengths, in pages of 16"),
          Told("prefix 1 in 16s of 8k in 8448", "a shared prompt of 8k tokens"),
-         Told("decode", "a cache in 8 bits, counted as 16", (74,))],
-    90: [Told("train", "", (90, 91, 92, 93)), Told("decode", "", (84,)), Told("long", "", (76,))]}
+         Told("decode", "a cache in 8 bits, counted as 16", (82,))],
+    90: [Told("train", "", (90, 91, 92, 93)), Told("decode", "", (94,)), Told("long", "", (79,))]}
 WHOLE = {"Forward": "train", "Gradients": "backward", "Decoding": "decode"}
 OF_8_BITS = "FlashAttention-3-FP8"
 

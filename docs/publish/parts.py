@@ -10,7 +10,7 @@ LADDER = ROOT / "stages"
 
 def part_pages():
     """The pages that open the parts, by the part's first number."""
-    return {int(path.name[:2]): path for path in sorted(LADDER.glob("[0-9][05]s_*.md"))}
+    return {int(path.name[:2]): path for path in sorted(LADDER.glob("[0-9][0-9]s_*.md"))}
 
 
 def title_of(stage):

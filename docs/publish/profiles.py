@@ -133,7 +133,7 @@ def rows_in_sight(page, words, rows):
 
 @block("alone")
 def alone(sources, _, words):
-    """ "alone 70 75 h200-fp8-sweep": the last kernel of these stages without those before it, which the timing of a call
+    """ "alone 70 74 h200-fp8-sweep": the last kernel of these stages without those before it, which the timing of a call
     has too, next to the first peer of that recording, or of several, which has none. Problems that the stages are
     profiled with."""
     stages = [sources.stage(number) for number in numbers([word for word in words if word.isdigit()])]

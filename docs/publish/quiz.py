@@ -95,7 +95,7 @@ def read_part(path):
 
 def parts():
     """The quizzes by name: 00s, 10s ..."""
-    return {path.stem: path for path in sorted(FOLDER.glob("[0-9][05]s.md"))}
+    return {path.stem: path for path in sorted(FOLDER.glob("[0-9][0-9]s.md"))}
 
 
 def find(word):

@@ -34,9 +34,11 @@ def replaced(sources, _, names):
     rows, made = [], []
     for name in names:
         record = records.read(sources.folder / f"{name}.json", "timing")
+        today = {folder: stage.folder for folder, stage in sources.called.items()}
+        record["kernels"] = records.Fields({today.get(folder, folder): own for folder, own in record.kernels.items()})
         made.append(sources.label(record, [sources.called[folder] for folder in {folder for folder, _ in TAKEN_OVER.values()}]))
         for problem in by_problem(record):
-            timed = {row.folder: right_ms(row) for row in problem.rows}
+            timed = {today.get(row.folder, row.folder): right_ms(row) for row in problem.rows}
             for left, (folder, regime) in TAKEN_OVER.items():
                 if timed.get(left) and timed.get(folder) and problem.first.regime == regime:
                     rows.append([problem.short_name, left, f"{timed[left]:.3f}", f"{timed[folder]:.3f}",

@@ -19,10 +19,10 @@ SHOWN_GPU = "NVIDIA H200"
 PROFILES = ("h200", "h100", "h100-backward", "h200-parts", "h200-prefix", "h200-fp8", "h200-fp8-long", "h200-fp8-narrow",
             "h200-fp8-sweep")
 # Kernels of one mask that left the ladder, each with the stage that has their types and the regime that they were timed in.
-TAKEN_OVER = {"68_document_gradients": ("79_any_mask_gradients", "backward-packed"),
-              "69_column_gradients": ("79_any_mask_gradients", "backward-column-bounds"),
-              "97_dropout_gradients": ("79_any_mask_gradients", "backward-dropout"),
-              "98_tile_gradients": ("79_any_mask_gradients", "backward-tiles")}
+TAKEN_OVER = {"68_document_gradients": ("97_any_mask_gradients", "backward-packed"),
+              "69_column_gradients": ("97_any_mask_gradients", "backward-column-bounds"),
+              "97_dropout_gradients": ("97_any_mask_gradients", "backward-dropout"),
+              "98_tile_gradients": ("97_any_mask_gradients", "backward-tiles")}
 
 
 class Stage:
@@ -184,10 +184,11 @@ class Sources:
         stage, where the record has no row of the stage itself."""
         for left, (folder, regime) in TAKEN_OVER.items():
             rows = [row for row in record["rows"] if row.get("folder") == left and row.regime == regime]
-            if rows and folder in self.called and folder not in record["kernels"]:
+            stage = self.called.get(folder)
+            if rows and stage and not {stage.folder, stage.formerly} & record["kernels"].keys():
                 record["kernels"][folder] = record["kernels"].pop(left)
                 for row in rows:
-                    row.update(stage=self.called[folder].number, folder=folder, shows_here=False)
+                    row.update(stage=stage.number, folder=folder, shows_here=False)
 
     def of_today(self, record):
         """A record as one of the stages of today: a stage that had another name by then has its own, and rows of a stage

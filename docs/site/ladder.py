@@ -79,7 +79,7 @@ class Ladder:
     def find_parts(self):
         """The parts by the path of their page, with their stages."""
         parts = {path: SimpleNamespace(page=page, stages=[]) for path, page in sorted(self.pages.by_path.items())
-                 if re.fullmatch(r"stages/\d[05]s_\w+\.md", path)}
+                 if re.fullmatch(r"stages/\d\ds_\w+\.md", path)}
         firsts = {path[7:9]: part for path, part in parts.items()}
         for stage in self.stages.values():
             first = self.part_of[stage.folder]

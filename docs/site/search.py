@@ -43,8 +43,8 @@ ALIASES = {
     "stages/70s_fp8.md": "FP8 error, quantization, e4m3",
     "stages/80s_serving.md": "KV cache, inference, vLLM",
     "stages/81_pages/README.md": "paged attention, block table",
-    "stages/82_shared_prefix/README.md": "prefix caching, cascade attention",
-    "stages/85s_several_gpus.md": "multi-GPU, distributed, context parallel",
+    "stages/83_shared_prefix/README.md": "prefix caching, cascade attention",
+    "stages/86s_several_gpus.md": "multi-GPU, distributed, context parallel",
     "stages/38_split_keys/README.md": "speculative decoding, draft",
 }
 # Formulas as text: what TeX writes for a character, and what leaves nothing but its braces' content

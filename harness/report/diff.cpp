@@ -32,6 +32,17 @@ Line classify(const std::string& line, int index) {
     }
 }
 
+/// Without what recordings call it, which is no change to the parent.
+std::string compared_text(const Stage& stage) {
+    std::string text = kernel_text(stage);
+    const std::string says = ".formerly = \"" + stage.formerly + "\"";
+    if (const auto at = text.rfind(says); !stage.formerly.empty() && at != text.npos) {
+        const auto comma = text.rfind(',', at);
+        text.erase(comma, at + says.size() - comma);
+    }
+    return text;
+}
+
 }  // namespace
 
 std::string kernel_text(const Stage& stage) {
@@ -66,7 +77,7 @@ int count_changed_lines(const std::string& unified_diff) {
 }
 
 int count_changed_lines(const Stage& parent, const Stage& stage) {
-    return count_changed_lines(diff_texts(kernel_text(parent), "", kernel_text(stage), "", "-uw"));
+    return count_changed_lines(diff_texts(compared_text(parent), "", compared_text(stage), "", "-uw"));
 }
 
 std::string colour_diff(const std::string& unified_diff) {

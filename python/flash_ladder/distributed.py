@@ -8,7 +8,7 @@
     whole = gather(o.detach(), causal=True)
 
 Each rank holds a part of the sequence. In ring_attention() K and V travel around a ring of ranks while kernels run: stages
-86 and 88 of the ladder, with their choreography in Python and one call of flash_ladder.torch in each step. In
+87 and 88 of the ladder, with their choreography in Python and one call of flash_ladder.torch in each step. In
 all_to_all_attention() ranks exchange rows for heads, and each computes some heads of the whole sequence. Both run on gloo
 with tensors in the CPU's memory, and on NCCL with a GPU for each process, on one host or on several.
 """

@@ -1,12 +1,12 @@
 /// @file
-/// What 57 and 56 count alike: two warpgroups of the same 64 keys, one of which sums up dV and the other dK.
+/// What 57 and 98 count alike: two warpgroups of the same 64 keys, one of which sums up dV and the other dK.
 #pragma once
 
 #include "harness/count/claims.h"
 
 namespace ladder::formulas {
 
-/// `lists`: bytes of the workspace that 56 has in addition
+/// `lists`: bytes of the workspace that 98 has in addition
 inline void claim_two_roles(Claims& c, Count lists = 0) {
     const Counted& p = c.p;
     constexpr Count threads = 256;  // that multiply

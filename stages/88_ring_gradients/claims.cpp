@@ -1,7 +1,7 @@
 // Each rank sends all parts of K and V but one, and in fp32 as many of dK and dV, all but the last during
 // kernels. On one rank the kernel is the parent's, and so are its products.
 #include "../50_wgmma_gradients/claims.h"
-#include "../85_ring/claims.h"
+#include "../86_ring/claims.h"
 
 using namespace ladder;
 using namespace ladder::formulas;

@@ -59,7 +59,7 @@ def matches(dtype, rows, keys, causal, group, heads=(4, 2), attend=ring_attentio
 
 
 def is_the_sequence(group):
-    """divide() and gather() are inverse, and zigzag order is what stage 86 says."""
+    """divide() and gather() are inverse, and zigzag order is what stage 87 says."""
     P, rank = dist.get_world_size(group), dist.get_rank(group)
     positions = torch.arange(4 * P, device=DEVICE)
     zigzag, plain = (divide(positions, causal=causal, dim=0, group=group) for causal in (True, False))

@@ -436,7 +436,7 @@ def test_every_number_in_the_cpus_memory_is_checked(problem, requests):
          lambda: flash_ladder.count(63, tiles=True)),
         (ValueError, "unknown tile lists 'stripes'", lambda: flash_ladder.count(63, tiles="stripes")),
         (ValueError, "dropout '0.001,0': expected P,SEED", lambda: flash_ladder.count(64, dropout_p=0.001)),
-        (ValueError, "a shared prefix needs pages", lambda: flash_ladder.count(82, prefix=16)),
+        (ValueError, "a shared prefix needs pages", lambda: flash_ladder.count(83, prefix=16)),
         (ValueError, "unknown column bounds 'stripes'", lambda: flash_ladder.count(62, columns="stripes")),
         (ValueError, "cu_seqlens_q is [1, 512]; expected 0 and the end",
          lambda: flash_ladder.count(61, cu_seqlens_q=[1, 512])),

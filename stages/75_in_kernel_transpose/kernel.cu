@@ -1,0 +1,396 @@
+// Stage 75: in-kernel transpose. Two kernels quantize Q, K and V alike. In the attention kernel the idle
+// warps of the producer's warpgroup transpose each tile of V, from the rows that TMA copies to those that
+// wgmma reads, and put its keys in the order in which lanes hold P.
+
+#include "stages/hopper.cuh"
+
+namespace {
+
+using namespace ladder;
+
+constexpr float largest_e4m3 = 448.0f;
+constexpr float top = 5.0f;    // exponent of a row's largest P when m is set: e4m3 has few numbers below 1
+constexpr float limit = 8.0f;  // O is rescaled only when P would exceed 2^8: e4m3 ends at 448
+
+using e4m3x2 = std::uint16_t;  // two elements: what tensor maps and descriptors count
+
+// Sizes of the kernels that quantize.
+constexpr int rows_per_block = 128, threads_per_block = 256;
+
+constexpr int transposing_warps = 3;  // the producer's warps 1 to 3
+
+/// The constants that depend on d.
+template <int d>
+struct Tile {
+    static constexpr int groups = d <= 128 ? 3 : 2;  // warpgroups that multiply, of 64 rows each
+    static constexpr int threads = 128 * (1 + groups);
+    static constexpr int producer_registers = groups == 3 ? 32 : 24;
+    static constexpr int consumer_registers = groups == 3 ? 160 : 240;
+    static constexpr int Br = 64 * groups;
+    static constexpr int Bc = d == 128 ? 64 : 128;  // O, S and P of 128 keys at d = 128: 144 registers of 160
+    static constexpr bool turns = d <= 128;         // at d = 256 exponentials take a small part of the time
+    static constexpr int depth = d <= 128 ? 4 : 2;  // slots of K and V: stages of the pipeline
+    static constexpr int V_slots = d <= 128 ? 2 : 1;  // of V as it arrives
+    static constexpr int Q_slots = d <= 128 ? 2 : 1;
+    static constexpr int O_panels = d == 64 ? 1 : 2;  // panels that a warp stores at a time
+};
+
+struct alignas(16) TileIndex {
+    int batch, head, tile;
+};
+
+/// Tiles are panels of rows of 128 bytes, in the swizzle of tensor maps and wgmma.
+template <class T, int d>
+struct Shared {
+    static constexpr int panels = ceil_div(d, 128);  // at d = 64, half of a row is padding
+    alignas(1024) e4m3x2 Q[Tile<d>::Q_slots][Tile<d>::groups][panels][64][64];
+    alignas(1024) e4m3x2 K[Tile<d>::depth][panels][Tile<d>::Bc][64];         // tile k is in slot k % depth
+    alignas(1024) e4m3x2 V[Tile<d>::depth][d][64];                           // transposed: rows of Bc keys
+    alignas(1024) e4m3x2 V_rows[Tile<d>::V_slots][panels][Tile<d>::Bc][64];  // as it arrives
+    alignas(1024) T O[4 * Tile<d>::groups][Tile<d>::O_panels][16][64];  // rows that a warp is about to store
+    TileIndex tile[Tile<d>::Q_slots];  // the tile that Q belongs to; no tiles are left if batch < 0
+    Mbarrier Q_full[Tile<d>::Q_slots], Q_empty[Tile<d>::Q_slots];
+    Mbarrier K_full[Tile<d>::depth], V_full[Tile<d>::depth];    // phase k / depth: tile k has arrived
+    Mbarrier K_empty[Tile<d>::depth], V_empty[Tile<d>::depth];  // phase k / depth: all have read tile k
+    Mbarrier rows_full[Tile<d>::V_slots], rows_empty[Tile<d>::V_slots];  // of V_rows: phase k / V_slots
+};
+
+#include "stages/70_fp8_products/tile_order.cuh"
+
+/// What the workspace holds. `scales` and `largest` are of the heads of Q, then of K, then of V.
+struct Quantized {
+    std::uint8_t *Q, *K;  // (B, H, Nq, d), (B, Hkv, Nk, d)
+    std::uint8_t* V;      // (B, Hkv, Nk, d)
+    float* scales;        // (heads): an element is its 8-bit number times its scale
+    float* largest;       // (heads, blocks): |element| of each rows_per_block rows
+    unsigned* taken;      // of TileOrder
+
+    Quantized(const Shape& s, void* workspace) {
+        const std::int64_t Q_heads = s.B * s.H, KV_heads = s.B * s.Hkv, heads = Q_heads + 2 * KV_heads;
+        Q = static_cast<std::uint8_t*>(workspace);
+        K = Q + Q_heads * s.Nq * s.d;
+        V = K + KV_heads * s.Nk * s.d;
+        scales = reinterpret_cast<float*>(V + KV_heads * s.Nk * s.d);
+        largest = scales + heads;
+        taken = reinterpret_cast<unsigned*>(largest + heads * blocks_of(s));
+    }
+    static int blocks_of(const Shape& s) { return ceil_div(std::max(s.Nq, s.Nk), rows_per_block); }
+};
+
+#include "stages/75_in_kernel_transpose/head.cuh"
+
+#include "stages/70_fp8_products/quantize.cuh"
+
+/// Finds the largest element of a block's rows. A NaN is ignored here; rounding keeps it.
+template <class T, int d>
+__global__ void __launch_bounds__(threads_per_block) find_largest(const Problem p, const Quantized to) {
+    std::uint32_t pairs[d / 4];
+    load_rows<T, d>(Head<T>::at(p, to, blockIdx.x), blockIdx.y * rows_per_block, pairs);
+    const float x = block_max(largest_of<T>(pairs));
+    if (threadIdx.x == 0) store(&to.largest[blockIdx.x * gridDim.y + blockIdx.y], x);
+}
+
+/// Rounds a block's rows to e4m3, in units of the head's scale: its largest element becomes 448. Blocks take
+/// the last rows first, those that find_largest has left in the L2 cache.
+template <class T, int d>
+__global__ void __launch_bounds__(threads_per_block) quantize(const Problem p, const Quantized to) {
+    const int number = gridDim.x - 1 - blockIdx.x, first = (gridDim.y - 1 - blockIdx.y) * rows_per_block;
+    const auto head = Head<T>::at(p, to, number);
+    if (first >= head.N) return;
+    std::uint32_t pairs[d / 4];
+    load_rows<T, d>(head, first, pairs);
+    float largest = 0x1p-100f;  // its reciprocal is finite in fp32
+    for (int i = threadIdx.x; i < ceil_div(head.N, rows_per_block); i += threads_per_block) {
+        largest = fmaxf(largest, load(&to.largest[number * gridDim.y + i]));
+    }
+    largest = block_max(largest);
+    const float inverse = divide(largest_e4m3, largest);
+    if (first == 0 && threadIdx.x == 0) store(&to.scales[number], divide(largest, largest_e4m3));
+    constexpr int step = threads_per_block / (d / 16);
+#pragma unroll
+    for (int k = 0; k < d / 4; k += 8) {
+        const int row = first + threadIdx.x / (d / 16) + k / 8 * step;
+        if (row >= head.N) break;
+        std::uint32_t words[4];
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            const float2 a = unpack<T>(pairs[k + 2 * w]), b = unpack<T>(pairs[k + 2 * w + 1]);
+            words[w] = pack_e4m3(a.x * inverse, a.y * inverse, b.x * inverse, b.y * inverse);
+        }
+        store(reinterpret_cast<uint4*>(head.to + std::int64_t{row} * d + threadIdx.x % (d / 16) * 16),
+              uint4{words[0], words[1], words[2], words[3]});
+    }
+}
+
+#include "stages/70_fp8_products/softmax.cuh"
+
+#include "stages/70_fp8_products/score.cuh"
+
+/// Transposes a warp's share of a tile of V: 16 columns at a time become 16 rows. To ldmatrix, two adjacent
+/// columns are one 16-bit element: lane 4 g + t gets columns 2 g and 2 g + 1 of keys 2 t and 2 t + 1, and in
+/// the next register those of keys 2 t + 8 and 2 t + 9. A column's bytes of both are four keys in the order
+/// of key_at. Lanes with g < 4 take column 2 g first, others 2 g + 1: any 8 rows that stmatrix writes
+/// together differ modulo 8, so that their pieces lie in different banks.
+template <int d, int panels, int Bc = Tile<d>::Bc>
+__device__ void transpose(int warp, const e4m3x2 (&rows)[panels][Bc][64], e4m3x2 (&V)[d][64]) {
+    const int lane = threadIdx.x % 32;
+    const unsigned first = lane < 16 ? 0x6420 : 0x7531, second = first ^ 0x1111;  // a column's bytes
+    const int row = lane % 8 * 2 + (lane / 4 % 2 ^ lane / 16);  // of 16, the one that stmatrix writes
+#pragma unroll 1                                                // few registers are left to these warps
+    for (int c = 8 * (warp - 1); c < d / 2; c += 8 * transposing_warps) {
+#pragma unroll 2
+        for (int key = 0; key < Bc; key += 32) {
+            std::uint32_t r[4];
+            ldmatrix_transposed(r, &rows[c / 64][key + lane][c % 64 ^ lane % 8 * 8]);
+            stmatrix(&V[2 * c + row][(key / 16 + lane / 8 % 2) * 8 ^ row % 8 * 8],
+                     {__byte_perm(r[0], r[1], first), __byte_perm(r[2], r[3], first),
+                      __byte_perm(r[0], r[1], second), __byte_perm(r[2], r[3], second)});
+        }
+    }
+}
+
+#include "stages/75_in_kernel_transpose/product.cuh"
+
+#include "stages/70_fp8_products/write_rows.cuh"
+
+/// A block computes query tile after query tile. Warp specialization: one thread copies, warpgroups multiply.
+/// - Producer: takes a query tile from a counter; copies Q, then K and V of each key tile, into three rings.
+/// - Transposing warps: rewrite V from a slot of `V_rows` into a slot of V, with its keys along the rows.
+/// - Consumers, a warpgroup for 64 rows: start S = Q K^T of key tile j, then O += P V of tile j - 1, which
+///   runs during the softmax of tile j; at the end write O and L.
+/// - Turns: barrier 1 + g lets warpgroup g start products; meanwhile the others take exponentials.
+/// A slot's life: the producer waits for `empty` and starts the copy; `full` completes when all bytes have
+/// arrived; a consumer that sees the tile multiplies, then arrives at `empty`; for others the producer does,
+/// or for V a transposing warp.
+template <class T, int d, bool causal>
+__global__ void __launch_bounds__(Tile<d>::threads, 1)
+    attention(const Problem p, const __grid_constant__ Maps maps, const TileOrder order,
+              const float* scales) {
+    constexpr int groups = Tile<d>::groups, Br = Tile<d>::Br, Bc = Tile<d>::Bc, depth = Tile<d>::depth;
+    constexpr int Q_slots = Tile<d>::Q_slots, V_slots = Tile<d>::V_slots;
+    auto& shared = aligned_shared_memory<Shared<T, d>>();
+    if (threadIdx.x == 0) {
+        for (int slot = 0; slot < Q_slots; ++slot) {
+            mbarrier_init(&shared.Q_full[slot], 1);
+            mbarrier_init(&shared.Q_empty[slot], Tile<d>::threads - 32);  // all that read `tile` arrive
+        }
+        for (int slot = 0; slot < depth; ++slot) {
+            mbarrier_init(&shared.K_full[slot], 1);
+            mbarrier_init(&shared.V_full[slot], transposing_warps);
+            mbarrier_init(&shared.K_empty[slot], groups);
+            mbarrier_init(&shared.V_empty[slot], groups);
+        }
+        for (int slot = 0; slot < V_slots; ++slot) {
+            mbarrier_init(&shared.rows_full[slot], 1);
+            mbarrier_init(&shared.rows_empty[slot], transposing_warps);
+        }
+        mbarrier_fence_init();
+    }
+    __syncthreads();  // the mbarriers are set up
+    // Key tiles that these rows see; if they see none, one that is masked; 0 if there are no rows
+    const auto key_tiles = [&](int first_row, int rows) {
+        const int end = p.causal ? min(p.Nq, first_row + rows) + p.Nk - p.Nq : p.Nk;
+        return first_row >= p.Nq ? 0 : max(1, ceil_div(min(p.Nk, end), Bc));
+    };
+    const int group = uniform(threadIdx.x / 128);
+    if (group == 0) {
+        release_registers<Tile<d>::producer_registers>();
+        const int warp = uniform(threadIdx.x / 32);
+        for (int k = 0, q = 0; warp > 0; ++q) {  // transposes the tiles that the producer's thread copies
+            mbarrier_try_wait(&shared.Q_full[q % Q_slots], q / Q_slots);
+            const TileIndex tile = load(&shared.tile[q % Q_slots]);
+            if (tile.batch < 0) return;
+            mbarrier_arrive(&shared.Q_empty[q % Q_slots]);
+            const int first_row = tile.tile * Br, end = uniform(k + key_tiles(first_row, Br));
+            // Warp 1 + g releases the tiles that warpgroup g does not see.
+            const int seen = warp > groups ? end : k + key_tiles(first_row + 64 * (warp - 1), 64);
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
+            for (; k < end; ++k) {
+                const int slot = k % depth, rows_slot = k % V_slots;
+                mbarrier_try_wait(&shared.V_empty[slot], k / depth - 1);  // tile k - depth has been read
+                mbarrier_try_wait(&shared.rows_full[rows_slot], k / V_slots);
+                transpose<d>(warp, shared.V_rows[rows_slot], shared.V[slot]);
+                fence_proxy_async();  // for wgmma, what stmatrix has written
+                __syncwarp();         // all lanes have read and written
+                if (threadIdx.x % 32 > 0) continue;
+                mbarrier_arrive(&shared.rows_empty[rows_slot]);
+                mbarrier_arrive(&shared.V_full[slot]);
+                if (k >= seen) mbarrier_arrive(&shared.V_empty[slot]);
+            }
+        }
+        if (threadIdx.x > 0) return;
+        // Query tile q of this block is number n of all, and k key tiles come before its own.
+        for (int k = 0, q = 0, n = blockIdx.x;; ++q) {
+            const int Q_slot = q % Q_slots;
+            mbarrier_try_wait(&shared.Q_empty[Q_slot], q / Q_slots - 1);
+            if (n >= order.total) {
+                store(&shared.tile[Q_slot], TileIndex{-1, 0, 0});
+                mbarrier_arrive(&shared.Q_full[Q_slot]);
+                return;
+            }
+            const TileIndex tile = order.at<causal>(p, n);
+            store(&shared.tile[Q_slot], tile);
+            const int b = tile.batch, h = tile.head, i = tile.tile, h_kv = h / (p.H / p.Hkv),
+                      Tc = key_tiles(i * Br, Br);
+            int own_Tc[groups];
+            for (int g = 0; g < groups; ++g) own_Tc[g] = key_tiles(i * Br + 64 * g, 64);
+            const auto copy = [&](auto& ring, const TensorMap& map, int slots, int j, Mbarrier* full,
+                                  Mbarrier* empty) {
+                const int slot = (k + j) % slots;
+                mbarrier_try_wait(&empty[slot], (k + j) / slots - 1);  // tile k + j - slots has been read
+                mbarrier_expect(&full[slot], sizeof ring[slot]);
+                bulk_load(ring[slot], &map, j * Bc, h_kv, b, &full[slot]);
+            };
+            mbarrier_expect(&shared.Q_full[Q_slot], sizeof shared.Q[Q_slot]);
+            for (int g = 0; g < groups; ++g) {
+                bulk_load(shared.Q[Q_slot][g], &maps.Q, i * Br + 64 * g, h, b, &shared.Q_full[Q_slot]);
+            }
+#pragma unroll 1  // each step waits: copies of the body would gain nothing
+            for (int j = 0; j < Tc; ++j) {
+                copy(shared.K, maps.K, depth, j, shared.K_full, shared.K_empty);
+                for (int g = 0; g < groups; ++g) {  // one that does not see the tile does not wait for it
+                    if (j >= own_Tc[g]) mbarrier_arrive(&shared.K_empty[(k + j) % depth]);
+                }
+                copy(shared.V_rows, maps.V, V_slots, j, shared.rows_full, shared.rows_empty);
+            }
+            k += Tc;
+            n = gridDim.x + atomicInc(order.taken, order.total - 1);  // the last block's request wraps to 0
+        }
+    }
+
+    claim_registers<Tile<d>::consumer_registers>();
+    const int g = group - 1, lane = threadIdx.x % 32;
+    const auto wait_turn = [&] {
+        if (Tile<d>::turns) named_barrier_sync(1 + g, 256);
+    };
+    const auto pass_turn = [&] {  // the next warpgroup's
+        if (Tile<d>::turns) named_barrier_arrive(1 + (g + 1) % groups, 256);
+    };
+    if (g == groups - 1) pass_turn();  // the first turn is warpgroup 0's
+    for (int k = 0, q = 0;; ++q) {
+        const int Q_slot = q % Q_slots;
+        mbarrier_try_wait(&shared.Q_full[Q_slot], q / Q_slots);
+        const TileIndex tile = load(&shared.tile[Q_slot]);
+        if (tile.batch < 0) break;
+        const int b = tile.batch, h = tile.head, i = tile.tile;
+        const float* of_KV = scales + p.B * p.H + b * p.Hkv + h / (p.H / p.Hkv);
+        const float scale_S = load(scales + b * p.H + h) * load(of_KV);
+        const int first_row = i * Br + 64 * g, Tc = key_tiles(first_row, 64),
+                  block_Tc = key_tiles(i * Br, Br);
+        const int unmasked = min(p.Nk, p.causal ? first_row + p.Nk - p.Nq + 1 : p.Nk);  // keys all rows see
+        const auto release = [&](int j, Mbarrier* empty) {  // after the wait for the product that read it
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(&empty[(k + j) % depth]);
+        };
+        float S[Bc / 2], O[d / 2] = {}, alpha[2], m[2] = {}, l[2] = {};
+        std::uint32_t P[Bc / 8];
+        const auto softmax = [&](int j) {  // turns S into P; returns whether O must be rescaled
+            const bool masked = (j + 1) * Bc > unmasked;
+            note_tile<Bc>(b, h, first_row, j, masked);
+            shift<d>(p, p.scale * log2_e * scale_S, first_row, j, masked, S, m);  // in base 2
+            const bool above = (j == 0) | (positive_max(S) > limit);
+            const bool rises = __any_sync(~0u, above);
+            if (rises) rescale(j == 0, S, alpha, m, l);
+            exponentiate(S, l);
+            note_lane_sums(first_row + threadIdx.x / 32 % 4 * 16, m, l);
+            return rises;
+        };
+        const auto start_scores = [&](int j) {
+            mbarrier_try_wait(&shared.K_full[(k + j) % depth], (k + j) / depth);
+            score<d>(shared.Q[Q_slot][g], shared.K[(k + j) % depth], S);
+        };
+        const auto start_product = [&](int j) {
+            mbarrier_try_wait(&shared.V_full[(k + j) % depth], (k + j) / depth);
+            add_product<d>(P, shared.V[(k + j) % depth], O);
+        };
+        if (Tc == 0) {  // no rows
+            mbarrier_arrive(&shared.Q_empty[Q_slot]);
+            for (int j = 1; j < block_Tc; ++j) wait_turn(), pass_turn();
+            k += block_Tc;
+            continue;
+        }
+        start_scores(0);
+        wgmma_wait<0>(S);
+        release(0, shared.K_empty);
+        softmax(0);
+        convert(S, P);
+#pragma unroll 1  // a long body: copies of it would only fill the instruction cache
+        for (int j = 1; j < Tc; ++j) {
+            wait_turn();
+            start_scores(j);
+            start_product(j - 1);
+            pass_turn();
+            wgmma_wait<1>(S);
+            release(j, shared.K_empty);
+            const bool rises = softmax(j);  // P V of the previous tile may still run
+            wgmma_wait<0>(O);
+            fence_operand(P);
+            release(j - 1, shared.V_empty);
+            convert(S, P);
+            if (rises) {
+#pragma unroll
+                for (int c = 0; c < d / 2; ++c) O[c] *= alpha[row_of(c)];
+            }
+        }
+        start_product(Tc - 1);
+        // After the last V has arrived: a warpgroup that leaves tiles out waits for none of their phases
+        // itself. With its next Q it must know that all of them are complete, since it waits by parity.
+        mbarrier_arrive(&shared.Q_empty[Q_slot]);
+        for (int j = Tc; j < block_Tc; ++j) wait_turn(), pass_turn();  // for tiles that only others see
+        wgmma_wait<0>(O);
+        fence_operand(P);
+        release(Tc - 1, shared.V_empty);
+        write_rows<T, d>(p, maps.O, b, h, first_row, shared.O[threadIdx.x / 32 - 4], O, m, l,
+                         load(of_KV + p.B * p.Hkv));
+        k += block_Tc;
+    }
+    if (lane == 0) bulk_wait_read<0>();
+}
+
+/// A tensor map of the dense (heads, N, columns) tensor at X, in which two bytes are one element.
+View pairs_view(std::uint8_t* X, int heads, int N, int columns) {
+    const std::int64_t row = columns / 2;
+    return {X, heads * N * row, N * row, row};
+}
+
+template <class T, int d>
+void forward(const Problem& p) {
+    const Quantized to(p, p.workspace);
+    const dim3 blocks(p.B * (p.H + 2 * p.Hkv), Quantized::blocks_of(p));
+    constexpr std::size_t shared_bytes = threads_per_block / 32 * sizeof(float);
+    launch(find_largest<T, d>, blocks, threads_per_block, shared_bytes, p, to);
+    launch(quantize<T, d>, blocks, threads_per_block, shared_bytes, p, to);
+    constexpr int Bc = Tile<d>::Bc;
+    const Maps maps = {
+        tensor_map<e4m3x2, d / 2>(pairs_view(to.Q, p.H, p.Nq, d), p.B, p.H, p.Nq, 64),
+        tensor_map<e4m3x2, d / 2>(pairs_view(to.K, p.Hkv, p.Nk, d), p.B, p.Hkv, p.Nk, Bc),
+        tensor_map<e4m3x2, d / 2>(pairs_view(to.V, p.Hkv, p.Nk, d), p.B, p.Hkv, p.Nk, Bc),
+        tensor_map<T, d>(p.O, p.B, p.H, p.Nq, 16, Tile<d>::O_panels),
+    };
+    const int Tr = ceil_div(p.Nq, Tile<d>::Br), heads = p.B * p.H;
+    const double KV_bytes = 2.0 * p.Nk * d * p.Hkv / p.H;  // of K and V, per query head
+    const int section = int(std::clamp((16 << 20) / KV_bytes, 1.0, double(heads)));  // less than half of L2
+    const TileOrder order = {Tr, heads, section, Tr * heads, to.taken};
+    const dim3 grid(std::min(p.sm_count, order.total));
+    const auto kernel = p.causal ? attention<T, d, true> : attention<T, d, false>;
+    launch(kernel, grid, Tile<d>::threads, sizeof(Shared<T, d>), p, maps, order,
+           static_cast<const float*>(to.scales));
+}
+
+std::size_t workspace_bytes(const Shape& s, int) {
+    return reinterpret_cast<std::uintptr_t>(Quantized(s, nullptr).taken + 1);
+}
+
+std::size_t counter_bytes(const Shape&, int) {
+    return sizeof(unsigned);
+}
+
+using Dims = HeadDims<64, 128, 256>;
+LADDER_STAGE(forward, Dims, .number = 75, .name = "in_kernel_transpose", .parent = 70,
+             .formerly = "77_in_kernel_transpose",
+             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, Tile<d>::depth), {192, 128, 4}, {192, 64, 4},
+                                     {128, 128, 2}),
+             .change = "the producer's idle warps transpose V on its way to wgmma", .shows_in = "train",
+             .products = Products::of_8_bits, .most_lines = 620,  // with what all kernels of the part include
+             .rounds_large_scores = true, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+
+}  // namespace
