@@ -29,8 +29,8 @@ struct CacheWindow : Window {
     }
 };
 
-/// ALiBi of packed rows: each of a lane's two rows has the slope of its head, and its position in its
-/// request.
+/// ALiBi of packed rows: each of a lane's two rows has the slope of its head, 0 without slopes, and its
+/// position in its request.
 struct PackedAlibi {
     float decay[2], distance[2];  // the slope; from this lane's first key to the row's position
 
@@ -40,7 +40,9 @@ struct PackedAlibi {
         for (int r = 0; r < 2; ++r) {
             const auto [b, h, i] = PackedRow(p, h_kv, min(row + 8 * r, end_row - 1));
             const int position = i + keys_of_request(p, b) - p.Nq, t = threadIdx.x % 4;
-            decay[r] = load(p.alibi_slopes + b * p.alibi_batch_stride + h) * log2_e;
+            decay[r] = p.alibi_slopes == nullptr
+                           ? 0.0f
+                           : load(p.alibi_slopes + b * p.alibi_batch_stride + h) * log2_e;
             distance[r] = float(position - first_key - 2 * t);
         }
     }
@@ -68,26 +70,22 @@ __device__ std::uint64_t lowest(int n) {
     return n <= 0 ? 0 : n >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1;
 }
 
-/// A bias, and a draft that is a tree: of the keys of the draft, row i sees those whose bits are set in word
-/// i, and it stands as far past the cache as it sees keys of the draft before its own. Keys count from the
-/// first of the draft.
-template <class Bias>
-struct Tree : Bias {
-    static constexpr bool has_slopes = std::is_same_v<Bias, PackedAlibi>;
+/// A draft that is a tree, with ALiBi or without: of the keys of the draft, row i sees those whose bits are
+/// set in word i, and it stands as far past the cache as it sees keys of the draft before its own. Keys count
+/// from the first of the draft.
+struct Tree : PackedAlibi {
     const Problem& p;
     int first, row;  // the first key of the first tile; this lane's first row
 
     __device__ Tree(const Problem& problem, int h_kv, int first_key, int first_row, int end_row)
-        : Bias(problem, h_kv, first_key, first_row, end_row), p(problem) {
+        : PackedAlibi(problem, h_kv, first_key, first_row, end_row), p(problem) {
         row = min(first_row + int(threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4), end_row - 1);
         // All rows see all keys of the prefix
         first = first_key < p.prefix ? -(1 << 30) : first_key - keys_of_request(p, request()) + p.Nq;
-        if constexpr (has_slopes) {
 #pragma unroll
-            for (int r = 0; r < 2; ++r) {
-                const auto [b, h, i] = PackedRow(p, h_kv, min(row + 8 * r, end_row - 1));
-                this->distance[r] += float(__popcll(word(b, i)) - 1 - i);
-            }
+        for (int r = 0; r < 2; ++r) {
+            const auto [b, h, i] = PackedRow(p, h_kv, min(row + 8 * r, end_row - 1));
+            distance[r] += float(__popcll(word(b, i)) - 1 - i);
         }
     }
     __device__ int request() const {
@@ -105,7 +103,7 @@ struct Tree : Bias {
     __device__ void add(int key, float (&S)[n]) const {
         // Neither a key of the draft nor, in the first tile, the edge of a window
         if (first + key + 2 * n <= 0 && (key > 0 || p.window.left < 0)) {
-            Bias::add(key, S);
+            if (p.alibi_slopes != nullptr) PackedAlibi::add(key, S);
             return;
         }
         const int lane_key = first + key + int(threadIdx.x % 4 * 2);
@@ -123,8 +121,7 @@ struct Tree : Bias {
         for (int c = 0; c < n; ++c) {
             const int r = row_of(c), k = lane_key + column_of(c);
             if (c % 32 == 2 * r) bits[r] = visible(seen[r], edge[r], k);  // of 64 keys
-            if constexpr (has_slopes)
-                S[c] -= this->decay[r] * float(k < 0 ? depth[r] - k : __popcll(seen[r] >> (k & 63)) - 1);
+            S[c] -= decay[r] * float(k < 0 ? depth[r] - k : __popcll(seen[r] >> (k & 63)) - 1);
             if ((bits[r] >> column_of(c % 32) & 1) == 0) S[c] = -inf;
         }
     }
@@ -132,23 +129,20 @@ struct Tree : Bias {
 
 /// Windows cost a few instructions per query tile and sinks a few per row, so both are tested at run time. A
 /// softcap, ALiBi and trees cost instructions for each score, so they are types.
-template <class T, int d, class Score, class Bias>
+template <class T, int d, class Score>
 void launch_with(const Problem& p) {
     if (p.tree != nullptr) {
-        launch_attention<T, d, CacheTypes<TreeWindow, Score, Tree<Bias>, Sinks>>(p);
+        launch_attention<T, d, CacheTypes<TreeWindow, Score, Tree, Sinks>>(p);
+    } else if (p.alibi_slopes != nullptr) {
+        launch_attention<T, d, CacheTypes<CacheWindow, Score, PackedAlibi, Sinks>>(p);
     } else {
-        launch_attention<T, d, CacheTypes<CacheWindow, Score, Bias, Sinks>>(p);
+        launch_attention<T, d, CacheTypes<CacheWindow, Score, NoBias, Sinks>>(p);
     }
 }
 
 template <class T, int d>
 void forward(const Problem& p) {
-    const bool capped = p.softcap > 0;
-    if (p.alibi_slopes != nullptr) {
-        capped ? launch_with<T, d, Softcap, PackedAlibi>(p) : launch_with<T, d, Scaled, PackedAlibi>(p);
-    } else {
-        capped ? launch_with<T, d, Softcap, NoBias>(p) : launch_with<T, d, Scaled, NoBias>(p);
-    }
+    p.softcap > 0 ? launch_with<T, d, Softcap>(p) : launch_with<T, d, Scaled>(p);
 }
 
 using Dims = HeadDims<64, 128, 256>;
