@@ -7,10 +7,11 @@
 # CHECKOUT is a copy of https://github.com/Dao-AILab/flash-attention; of it tests/test_flash_attn.py and three files of
 # flash_attn are read, and nothing is built. --count says how many of the tests a stage takes, how many skip themselves, and
 # why the others are left out; without a GPU, as for one of compute capability 9.0. --sample draws N of the tests, always
-# the same ones; --seconds starts none after that time. With pytest-xdist `-n 12` runs them in 12 processes. --json writes
-# the record for docs/results. Exit code 1 if a test failed, 3 without a GPU, PyTorch, pytest and einops, or without the
-# package: installed, or in $LADDER_BUILD [build-gpu-python], where tests/python_gpu.sh builds it. $LADDER_PYTHON names the
-# Python; of copies that are no repositories, LADDER_COMMIT and PEER_COMMIT name the commits.
+# the same ones; --seconds starts none after that time. With pytest-xdist `-n 12` runs them in 12 processes, which take the
+# host's GPUs in turns. --json writes the record for docs/results. Exit code 1 if a test failed, 3 without a GPU, PyTorch,
+# pytest and einops, or without the package: installed, or in $LADDER_BUILD [build-gpu-python], where tests/python_gpu.sh
+# builds it. $LADDER_PYTHON names the Python; of copies that are no repositories, LADDER_COMMIT and PEER_COMMIT name the
+# commits.
 set -u
 
 usage() {

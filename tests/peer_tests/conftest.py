@@ -15,6 +15,8 @@ import torch
 with open(os.environ["PEER_TESTS_PLAN"]) as plan:
     PLAN = json.load(plan)
 COUNTS, CASES = PLAN["counts"], PLAN["cases"]
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):  # gw0, gw1 ...: the host's GPUs in turns
+    torch.cuda.set_device(int(worker[2:]) % torch.cuda.device_count())
 outcomes, began = Counter(), time.monotonic()
 seconds = int(os.environ.get("PEER_TESTS_SECONDS") or 0)
 

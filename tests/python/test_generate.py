@@ -1,6 +1,7 @@
 """examples/generate.py: a few requests of the tiny model."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,6 +27,31 @@ def test_the_tokens_are_those_of_a_contiguous_cache(example, arrays, cache, caps
     said = capsys.readouterr().out
     tokens, compared, of = map(int, re.search(r"(\d+) tokens in .*check: (\d+) of (\d+)", said, re.DOTALL).groups())
     assert tokens == of and compared > 0.8 * tokens
+
+
+@pytest.mark.skipif(bool(flash_ladder._core.why_not("cpu")), reason="this build has no CPU back-end")
+def test_guesses_in_a_tree(example, capsys):
+    example.main(["--check", "--requests", "4", "--batch", "2", "--answer", "12", "--branches", "3", "--arrays", "numpy"])
+    said = capsys.readouterr().out
+    tokens, compared, right = map(int, re.search(r"(\d+) tokens in .*check: (\d+) of", said, re.DOTALL).groups()
+                                  + re.search(r"(\d+) of \d+ guesses", said).groups())
+    assert compared > 0.8 * tokens and right > 0
+
+
+def test_the_keys_of_the_right_path_move_together(example):
+    tokens = [1, 2, 3, 1, 2, 4, 1]
+    assert example.guess(tokens, 2, 1) == ([1, 2, 4], [-1, 0, 1])
+    rows, parents = example.guess(tokens, 2, 2)
+    assert (rows, parents) == ([1, 2, 4, 3, 0], [-1, 0, 1, 1, 0])
+    path = example.right_path(rows, parents, [2, 3, 9, 9, 9])
+    assert path == [0, 1, 3]
+    arrays = SimpleNamespace(empty=lambda *axes: np.arange(np.prod(axes)).reshape(axes))
+    pool = example.Pool(SimpleNamespace(layers=[0], kv_heads=1, arrays=arrays), 4, 2)
+    request = example.Request([], 9, keys=3, pages=[2, 0, 3, 1])
+    slots = pool.K[0][request.pages, :, 0, 0].ravel().tolist()
+    pool.keep(request, path)
+    moved = pool.V[0][request.pages, :, 0, 0].ravel().tolist()
+    assert request.keys == 6 and moved == [*slots[:5], slots[6], *slots[6:]]
 
 
 @pytest.mark.skipif(bool(flash_ladder._core.why_not("cpu")), reason="this build has no CPU back-end")
@@ -73,6 +99,8 @@ def test_a_library_to_compare_with_needs_its_arrays(example, capsys):
                              ("gpt-oss needs --arrays torch", ["--arrays", "numpy", "--model", "gpt-oss"]),
                              ("e4m3 needs --arrays torch", ["--arrays", "numpy", "--cache", "e4m3"]),
                              ("no stage computes sinks", ["--model", "gpt-oss", "--cache", "e4m3"]),
+                             ("no stage computes trees", ["--branches", "2", "--cache", "e4m3"]),
+                             ("at most 64 tokens", ["--branches", "22"]),
                              ("serves the Llama alone", ["--model", "gpt-oss", "--compare", "transformers"])):
         with pytest.raises(SystemExit):
             example.main(arguments)
