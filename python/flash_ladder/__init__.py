@@ -78,8 +78,8 @@ def attention(q: Any, k: Any, v: Any, *, causal: bool = False, window: Optional[
     q_scale, k_scale, v_scale: what q, k and v are multiplied by if they are float8_e4m3fn: numbers above 0, each one for
         all or (B, heads) of them, fp32. Strides are then multiples of 16, and nothing is copied or rounded again. Those
         in the CPU's memory are checked; on a GPU a wrong one makes a wrong O: a q_scale or k_scale of 0 the mean of V, a
-        negative v_scale one of the other sign, NaN a NaN. Stages 70 to 75 and 79 instead round what they get by scales
-        of their own, and take e4m3 as the same numbers in bf16, of which scales must be powers of two.
+        negative v_scale one of the other sign, NaN a NaN. Stages 70 to 75, 77 and 79 instead round what they get by
+        scales of their own, and take e4m3 as the same numbers in bf16, of which scales must be powers of two.
     out_dtype: of O, if q is float8_e4m3fn: "float16", or "bfloat16", the default.
     promotion: whether sums of P V in 8 bits, which keep 13 bits, are added in fp32 for at most 128 keys each.
     scale: 1 / sqrt(d) by default.

@@ -1,4 +1,4 @@
-// The kernels of gradients under a mask, of stages 66, 97 and 99. Part of their namespace. They know no
+// The kernels of gradients under a mask, of stages 66 and 97 to 99. Part of their namespace. They know no
 // mask by name. A type `Place` says where the rows and the keys of a block lie; a type `Mask`, which query
 // tiles see these keys, whether all rows of a tile see all keys, and whether one row sees one key.
 

@@ -8,7 +8,7 @@ namespace ladder::formulas {
 
 inline constexpr int fp8_rows = 128;  // that a block quantizes
 
-/// The warpgroups and the tiles of keys of 70, 79 and 75
+/// The warpgroups and the tiles of keys of 70, 75 and 79
 inline Count fp8_warpgroups(const Counted& p) {
     return p.d() <= 128 ? 3 : 2;
 }

@@ -68,7 +68,7 @@ LADDER_STAGE(forward, Dims, .number = 76, .name = "e4m3_inputs", .parent = 75, .
                                      {128, 128, 2}),
              .change = "Q, K and V come in e4m3 with a scale for each head, and nothing is rounded again",
              .shows_in = "train", .products = Products::of_8_bits, .takes_e4m3 = true, .diff_budget = 160,
-             .most_lines = 560,  // with what stages 78 and 77 include as well, in functions of their own
+             .most_lines = 560,  // with what stages 77 and 78 include as well, in functions of their own
              .rounds_large_scores = true, .workspace_bytes = workspace_bytes,
              .counter_bytes = workspace_bytes);
 
