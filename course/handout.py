@@ -21,16 +21,34 @@ FILES = """lab CMakeLists.txt CMakePresets.json LICENSE .gitattributes .gitignor
 FOLDERS = "harness", "course", "explorer", "simt", "reference", "docs/plots", ".devcontainer"
 
 
+def included(root, name):
+    """The files of stages' folders that a kernel includes."""
+    return set(re.findall(r'#include "(stages/\w+/[\w.]+)"', (root / name).read_text(encoding="utf-8")))
+
+
+def files_to_write(root, e, folder_of):
+    """The included files of a solution that are answers: what an exercise starts from does not have them."""
+    start = f"stages/{e['folder']}/start.cu"
+    if not (root / start).exists():
+        start = f"stages/{folder_of[e['parent']]}/kernel.cu"
+    return included(root, f"stages/{e['folder']}/kernel.cu") - included(root, start)
+
+
 def hidden_stages(root, stages, exercises):
     """The gradients' kernels, which have no parent among the algorithm's, are made of its tiles. Later stages that take
-    what an exercise is the first of its chain to take have its answers, too: 65 those of 60."""
+    what an exercise is the first of its chain to take have its answers, too: 65 those of 60; and so have stages of other
+    parts that include a file of them: 85 those of 96."""
     hidden = {e["number"] for e in exercises}
     of_the_algorithm = any(e["core"] for e in exercises)
+    folder_of = {stage["number"]: stage["folder"] for stage in stages}
     number_of = {stage["folder"]: stage["number"] for stage in stages}
+    part_of = {stage["number"]: stage["part"] for stage in stages}
     for stage in stages:  # after its parent, and after those that it includes files of
-        kernel = (root / "stages" / stage["folder"] / "kernel.cu").read_text(encoding="utf-8")
-        made_from = {stage["parent"], *(number_of[folder] for folder in re.findall(r'#include "stages/(\w+)/', kernel))}
-        answers = any(stage["number"] > e["number"] and set(stage["takes"]) & set(e["takes_new"]) for e in exercises)
+        files = included(root, f"stages/{stage['folder']}/kernel.cu")
+        made_from = {stage["parent"], *(number_of[name.split("/")[1]] for name in files)}
+        answers = any((stage["number"] > e["number"] and set(stage["takes"]) & set(e["takes_new"])) or
+                      (stage["part"] != part_of[e["number"]] and files & files_to_write(root, e, folder_of))
+                      for e in exercises)
         if made_from & hidden or answers or (stage["parent"] < 0 and stage["backward"] and of_the_algorithm):
             hidden.add(stage["number"])
     return hidden
@@ -39,6 +57,7 @@ def hidden_stages(root, stages, exercises):
 class Copier:
     def __init__(self, root, folder):
         self.root, self.folder, self.files = root, folder, 0
+        self.without = set()  # files that all_of() leaves out
 
     def target(self, name):
         target = self.folder / name
@@ -57,8 +76,9 @@ class Copier:
         for path, folders, files in os.walk(self.root / name):
             folders[:] = [folder for folder in folders if not folder.startswith(".") and folder != "__pycache__"]
             for file in files:
-                if not file.startswith(".") and Path(path, file).is_file():
-                    self.file(Path(path, file).relative_to(self.root))
+                name = Path(path, file).relative_to(self.root)
+                if not file.startswith(".") and (self.root / name).is_file() and name.as_posix() not in self.without:
+                    self.file(name)
 
 
 def without_dead_links(page, folder, top):
@@ -108,6 +128,8 @@ def write_handout(root, folder, exercises, stages, pages):
     for name in [*FILES, *(f"stages/{page}" for page in pages)]:
         copy.file(name)
     kept = [stage["folder"] for stage in stages if stage["number"] not in hidden]
+    copy.without = set().union(*(files_to_write(root, e, folder_of) for e in exercises))
+    copy.without -= set().union(*(included(root, f"stages/{stage}/kernel.cu") for stage in kept))
     for name in [*FOLDERS, *(f"stages/{stage}" for stage in kept)]:
         copy.all_of(name)
     # The pictures of the lessons handed out: "04-split-q.svg" is of stage 04, "20s-..." of a part.

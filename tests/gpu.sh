@@ -60,7 +60,7 @@ if [ -n "$prefill" ]; then
     step caches-between 120 "$lab" time 80,81,84,85 --regime caches-between --json "$out/caches-between.json"
     step cache-scores 30 "$lab" time 85 --regime cache-scores --json "$out/cache-scores.json"
     step cache-trees 30 "$lab" time 85 --regime cache-trees --json "$out/cache-trees.json"
-    step paged-e4m3 30 "$lab" time 82,81 --regime paged-e4m3 --json "$out/paged-e4m3.json"
+    step paged-e4m3 30 "$lab" time 81,82 --regime paged-e4m3 --json "$out/paged-e4m3.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
     step scores 60 "$lab" time 36,65,96 --regime scores --peers --json "$out/scores.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"

@@ -459,6 +459,13 @@ TEST_CASE("course: a hand-out holds no solution", "[course]") {
     const auto windows = json_of(folder, {"handout", "60", "--out", folder / "windows"});
     CHECK(contains(windows.at("left out"), "65_hopper_windows, "));
     CHECK(contains(windows.at("included"), "63_tile_lists, "));
+    // Its answers are files of the parent's folder, one of which a stage of another part includes, too.
+    const auto scores = json_of(folder, {"handout", "any_mask", "--out", folder / "scores"});
+    CHECK(contains(scores.at("left out"), folder_of("any_cache")));
+    CHECK(contains(scores.at("included"), folder_of("hopper_columns")));
+    const std::string types = "scores/stages/" + folder_of("hopper_windows") + "/";
+    CHECK(fs::exists(folder / (types + "columns.cuh")));
+    CHECK(!fs::exists(folder / (types + "softcap.cuh")));
     expect_failure({"handout", "4", "5", "--out", folder / "chain"}, 2, "which would be hidden");
     expect_failure({"handout", "5", "--out", folder / "out"}, 2, "exists already");
 }

@@ -66,6 +66,7 @@ Printout run(const HandoutOptions& options) {
         request["stages"].push_back({{"number", stage.number},
                                      {"folder", stage.folder()},
                                      {"parent", stage.parent},
+                                     {"part", part_of(stage).page},
                                      {"takes", taken(stage)},
                                      {"backward", stage.pass == Pass::backward}});
     for (const Part& part : parts()) request["pages"].push_back(part.page);
