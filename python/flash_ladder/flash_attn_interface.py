@@ -99,7 +99,7 @@ def _signed_P(q, k, L, causal, window, alibi_slopes, scale, dropout_p, seed):
     distance = torch.arange(Nk, device=S.device) - torch.arange(Nk - Nq, Nk, device=S.device)[:, None]
     if alibi_slopes is not None:
         S -= alibi_slopes[..., None, None] * distance.abs()
-    left, right = (Nk if side < 0 else side for side in window)
+    left, right = (Nq + Nk if side < 0 else side for side in window)
     S.masked_fill_((distance > (0 if causal else right)) | (distance < -left), -torch.inf)
     m, log_l = S.amax(-1, keepdim=True), S.logsumexp(-1, keepdim=True)  # with m in it
     P = torch.exp(S - L[..., None]) * torch.exp(log_l - m)

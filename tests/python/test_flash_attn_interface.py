@@ -33,18 +33,19 @@ def is_near(o, P, v):
     return ((o - exact).norm() / exact.norm()).item() < 1e-3
 
 
-@pytest.mark.parametrize("window, alibi", [((-1, -1), False), ((20, -1), True)])
-def test_dropout_is_what_their_tests_read(window, alibi):
+@pytest.mark.parametrize("window, alibi, rows, causal", [((-1, -1), False, 33, True), ((20, -1), True, 33, True),
+                                                         ((-1, -1), False, 130, False)])
+def test_dropout_is_what_their_tests_read(window, alibi, rows, causal):
     """The sign of the third output, its size by their maximum, and O divided by 1 - p; of documents in their places."""
-    q, k, v = drawn((33, 4), (50, 2), (50, 2))
+    q, k, v = drawn((rows, 4), (50, 2), (50, 2))
     slopes = torch.rand(2, 4, generator=torch.Generator().manual_seed(1)) if alibi else None
     torch.manual_seed(5)
     seed = torch.randint(2**63 - 1, ()).item()
-    asked = dict(causal=True, window_size=window, return_attn_probs=True)
+    asked = dict(causal=causal, window_size=window, return_attn_probs=True)
     torch.manual_seed(5)
     o, _, signed = flash_attn.flash_attn_func(q, k, v, 0.17, alibi_slopes=slopes, **asked)
-    kept = torch.from_numpy(flash_ladder.dropout_mask((2, 4, 33, 50), 0.17, seed))
-    seen = torch.ones(33, 50, dtype=torch.bool).tril(17)
+    kept = torch.from_numpy(flash_ladder.dropout_mask((2, 4, rows, 50), 0.17, seed))
+    seen = torch.ones(rows, 50, dtype=torch.bool).tril(17 if causal else 50)
     if alibi:
         seen = seen.triu(17 - 20)
     S = scores(q, k, seen, slopes)
@@ -53,10 +54,10 @@ def test_dropout_is_what_their_tests_read(window, alibi):
     assert is_near(o, S.softmax(-1) * kept / 0.83, v)
     torch.manual_seed(5)
     flat, _, placed = flash_attn.flash_attn_varlen_func(
-        *(x.flatten(0, 1) for x in (q, k, v)), torch.tensor([0, 33, 66]), torch.tensor([0, 50, 100]), 35, 51, 0.17,
-        alibi_slopes=slopes, **asked)
-    assert torch.equal(flat[:33], o[0])  # of the first document, which has the first seed
-    assert placed.shape == (2, 4, 35, 51) and torch.equal(placed[0, :, :33, :50], signed[0])
+        *(x.flatten(0, 1) for x in (q, k, v)), torch.tensor([0, rows, 2 * rows]), torch.tensor([0, 50, 100]), rows + 2, 51,
+        0.17, alibi_slopes=slopes, **asked)
+    assert torch.equal(flat[:rows], o[0])  # of the first document, which has the first seed
+    assert placed.shape == (2, 4, rows + 2, 51) and torch.equal(placed[0, :, :rows, :50], signed[0])
 
 
 def test_requests_of_a_cache_see_their_own_keys():
