@@ -152,7 +152,8 @@ void Scheduler::start(int id) {
     const auto own = stacks_.at(id);
     clear(own);
     // What is used of stacks must not lie at multiples of a power of two, in the same few sets of a cache.
-    const std::size_t unused = id % 64 * std::size_t{13 * 64};
+    // Small stacks keep half of their bytes, which a report takes.
+    const std::size_t unused = id % (own.bytes > stack_bytes / 2 ? 64 : 32) * std::size_t{13 * 64};
     context::stack_context stack;
     stack.size = own.bytes - unused;
     stack.sp = own.begin + stack.size;  // stacks grow downwards
