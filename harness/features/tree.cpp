@@ -104,7 +104,8 @@ void draw_tree(std::mt19937_64& random, const Stage&, Case& c) {
 
 /// Drafts of few rows and of as many as a word has bits, with groups of heads; their keys in one tile, in two
 /// tiles, and as the only keys; requests that are shorter than a draft; and in a window that is shorter than
-/// a path of the tree, or that begins so far before the draft that rows leave tiles of their own.
+/// a path of the tree, or that begins a word's bits before the draft, or so far before it that rows leave
+/// tiles of their own.
 std::vector<Case> tree_corners(const Stage& stage, int d, const Tiling& t) {
     std::vector<Case> cases;
     const auto add = [&](int B, int Nq, const std::string& lengths, const char* tree, int left) {
@@ -131,6 +132,8 @@ std::vector<Case> tree_corners(const Stage& stage, int d, const Tiling& t) {
     add(2, 7, fmt::format("{},{}", 4 * t.Bc, 5 * t.Bc), "drawn", -1);
     cases.back().layout = Layout::far;
     cases.back().features.page_size = 0;  // pages are never far
+    if (takes(stage, Feature::window))
+        add(2, 7, fmt::format("{},{}", 4 * t.Bc, 5 * t.Bc), "chain", most_rows);  // a word before the draft
     return cases;
 }
 
