@@ -7,9 +7,10 @@ using namespace ladder::formulas;
 
 namespace {
 
-/// The last has more key tiles than a warp classifies at a time.
+/// The last has more key tiles than a warp classifies at a time, or, for its first query tile under a causal
+/// mask, exactly as many.
 constexpr Shape long_shapes[] = {
-    {1, 2, 1, 500, 500, 64}, {1, 1, 1, 300, 430, 128}, {2, 2, 2, 400, 300, 64}, {1, 1, 1, 70, 4300, 64}};
+    {1, 2, 1, 500, 500, 64}, {1, 1, 1, 300, 430, 128}, {2, 2, 2, 400, 300, 64}, {1, 1, 1, 130, 4098, 64}};
 constexpr Shape crowded[] = {{3, 2, 1, 200, 130, 64}, {2, 3, 3, 130, 200, 128}};
 
 LADDER_CLAIMS(.claim = claim_columns,
