@@ -34,21 +34,20 @@ def files_to_write(root, e, folder_of):
     return included(root, f"stages/{e['folder']}/kernel.cu") - included(root, start)
 
 
-def hidden_stages(root, stages, exercises):
+def hidden_stages(root, stages, exercises, to_write):
     """The gradients' kernels, which have no parent among the algorithm's, are made of its tiles. Later stages that take
     what an exercise is the first of its chain to take have its answers, too: 65 those of 60; and so have stages of other
-    parts that include a file of them: 85 those of 96."""
+    parts that include a file of them: 85 those of 96. `to_write` has these files for each exercise."""
     hidden = {e["number"] for e in exercises}
     of_the_algorithm = any(e["core"] for e in exercises)
-    folder_of = {stage["number"]: stage["folder"] for stage in stages}
     number_of = {stage["folder"]: stage["number"] for stage in stages}
     part_of = {stage["number"]: stage["part"] for stage in stages}
     for stage in stages:  # after its parent, and after those that it includes files of
         files = included(root, f"stages/{stage['folder']}/kernel.cu")
         made_from = {stage["parent"], *(number_of[name.split("/")[1]] for name in files)}
         answers = any((stage["number"] > e["number"] and set(stage["takes"]) & set(e["takes_new"])) or
-                      (stage["part"] != part_of[e["number"]] and files & files_to_write(root, e, folder_of))
-                      for e in exercises)
+                      (stage["part"] != part_of[e["number"]] and files & own)
+                      for e, own in zip(exercises, to_write))
         if made_from & hidden or answers or (stage["parent"] < 0 and stage["backward"] and of_the_algorithm):
             hidden.add(stage["number"])
     return hidden
@@ -118,8 +117,9 @@ def leave_out_dead_links(file, top):
 
 
 def write_handout(root, folder, exercises, stages, pages):
-    hidden = hidden_stages(root, stages, exercises)
     folder_of = {stage["number"]: stage["folder"] for stage in stages}
+    to_write = [files_to_write(root, e, folder_of) for e in exercises]
+    hidden = hidden_stages(root, stages, exercises, to_write)
     for e in exercises:
         if e["parent"] in hidden:
             raise ValueError(f"{e['folder']} starts from {folder_of[e['parent']]}, which would be hidden: "
@@ -128,8 +128,7 @@ def write_handout(root, folder, exercises, stages, pages):
     for name in [*FILES, *(f"stages/{page}" for page in pages)]:
         copy.file(name)
     kept = [stage["folder"] for stage in stages if stage["number"] not in hidden]
-    copy.without = set().union(*(files_to_write(root, e, folder_of) for e in exercises))
-    copy.without -= set().union(*(included(root, f"stages/{stage}/kernel.cu") for stage in kept))
+    copy.without = set().union(*to_write) - set().union(*(included(root, f"stages/{stage}/kernel.cu") for stage in kept))
     for name in [*FOLDERS, *(f"stages/{stage}" for stage in kept)]:
         copy.all_of(name)
     # The pictures of the lessons handed out: "04-split-q.svg" is of stage 04, "20s-..." of a part.
