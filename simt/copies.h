@@ -1,5 +1,5 @@
 /// @file
-/// Asynchronous copies of 16 bytes (cp.async). Internal to simt/.
+/// Asynchronous copies of 16 or 4 bytes (cp.async). Internal to simt/.
 #pragma once
 
 #include <unordered_map>
@@ -28,20 +28,24 @@ class Copies : Part {
     // What the running thread does.
 
     /// From `global`, or of zeros.
-    void start(void* shared, const void* global, bool valid, bool evict_first, Caller caller) {
-        if (valid && global == nullptr) context_.check(global, 16, false, Via::copy, caller);  // reports it
+    void start(void* shared, const void* global, bool valid, bool evict_first, int bytes, Caller caller) {
+        if (valid && global == nullptr)
+            context_.check(global, bytes, false, Via::copy, caller);  // reports it
         if (!valid) global = nullptr;
         for (const void* address : {static_cast<const void*>(shared), global}) {
-            if (!is_aligned(address, 16)) {
-                fail(Kind::misaligned, "copy_async of an address that is not 16-byte aligned, at {}", caller);
+            if (!is_aligned(address, bytes)) {
+                fail(Kind::misaligned, "copy_async of an address that is not {}-byte aligned, at {}", bytes,
+                     caller);
             }
         }
         context_.tally.async_copies += 1;
-        context_.tally.shared_tile_bytes += 16;
-        if (global != nullptr) count(shared, global, evict_first);
-        context_.recorder.copy(shared, global);
+        context_.tally.shared_tile_bytes += bytes;
+        if (global != nullptr) count(shared, global, evict_first, bytes);
+        if (bytes == 16) context_.recorder.copy(shared, global);
         Queue& queue = own().queue;
-        queue.start({.pieces = {{{.reads = global, .writes = shared, .bytes = 16}}}, .caller = caller});
+        queue.start(
+            {.pieces = {{{.reads = global, .writes = shared, .bytes = static_cast<std::uint32_t>(bytes)}}},
+             .caller = caller});
         AsyncCopy& copy = queue.last();
         // sm_75 has no asynchronous copy: there, it is done when it is started.
         const bool at_once = options().compute_capability < 80;
@@ -91,16 +95,16 @@ class Copies : Part {
 
     Thread& own() { return threads_[thread()]; }
 
-    void count(const void* shared, const void* global, bool evict_first) {
-        context_.tally.global_load_bytes += 16;
-        context_.tally.evict_first_bytes += evict_first ? 16 : 0;
+    void count(const void* shared, const void* global, bool evict_first, int bytes) {
+        context_.tally.global_load_bytes += bytes;
+        context_.tally.evict_first_bytes += evict_first ? bytes : 0;
         if (std::exchange(barriers_, context_.tally.barriers) != context_.tally.barriers)
             copied_lines_.clear();
         constexpr std::uintptr_t line = 128, shared_lines = hopper_shared_bytes / line;
         const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(global) / line;
         const std::uintptr_t at = context_.shared.place_of(shared);
-        std::uint8_t& copied = copied_lines_[from * shared_lines + at / line];
-        const auto part = static_cast<std::uint8_t>(1u << at % line / 16);
+        std::uint32_t& copied = copied_lines_[from * shared_lines + at / line];
+        const std::uint32_t part = ((1u << bytes / 4) - 1) << at % line / 4;
         const bool anew = copied == 0 || (copied & part) != 0;  // the pair is new, or copied once more
         context_.tally.copied_lines += anew;
         copied = anew ? part : copied | part;
@@ -125,8 +129,8 @@ class Copies : Part {
     }
 
     std::vector<Thread> threads_;
-    /// Pairs of lines that copies connect, and which 16 bytes of them each has had, since this many barriers.
-    std::unordered_map<std::uintptr_t, std::uint8_t> copied_lines_;
+    /// Pairs of lines that copies connect, and which 4 bytes of them each has had, since this many barriers.
+    std::unordered_map<std::uintptr_t, std::uint32_t> copied_lines_;
     std::uint64_t barriers_ = 0;
 };
 

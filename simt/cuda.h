@@ -38,7 +38,7 @@ struct Site {
 void load(const void* address, void* value, std::size_t bytes);
 void store(void* address, const void* value, std::size_t bytes);
 void* shared_memory();
-void copy_async(void* shared, const void* global, bool valid, bool evict_first);
+void copy_async(void* shared, const void* global, bool valid, bool evict_first, int bytes = 16);
 void copy_commit();
 void copy_wait(int pending_groups);
 void copy_wait();

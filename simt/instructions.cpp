@@ -310,9 +310,9 @@ float divide(float a, float b) {
     return a / b;
 }
 
-void copy_async(void* shared, const void* global, bool valid, bool evict_first) {
+void copy_async(void* shared, const void* global, bool valid, bool evict_first, int bytes) {
     running_block->masked_tiles.move(running_block->context.thread());
-    running_block->copies.start(shared, global, valid, evict_first, SIMT_CALLER);
+    running_block->copies.start(shared, global, valid, evict_first, bytes, SIMT_CALLER);
 }
 
 // Which object each of the others comes to.

@@ -35,8 +35,9 @@ __device__ std::uint8_t round_to_e4m3(float x) {
 template <class T>
 struct Destination {
     void* data;
-    std::int64_t first;  // its first element
-    const float* scale;  // null for T
+    std::int64_t first;    // its first element
+    const float* scale;    // null for T, or where the row has
+    float* own = nullptr;  // a scale of its own, which is written here
 
     __device__ void write(int column, float x) const {
         if (scale == nullptr) {
@@ -65,6 +66,14 @@ __device__ float turned(const Append& a, const T* row, int pairs, int position, 
 /// A warp copies a row, two columns a lane: no other thread writes to the two bytes that they may be.
 template <class T>
 __device__ void copy_row(const Append& a, const T* row, int pairs, int position, const Destination<T>& to) {
+    if (to.own != nullptr) {
+        float largest = 0.0f;
+        for (int c = threadIdx.x % 32; c < a.d; c += 32)
+            largest = fmaxf(largest, fabsf(turned(a, row, pairs, position, c)));
+        for (int n = 16; n > 0; n /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, n));
+        if (threadIdx.x % 32 == 0) store(to.own, largest > 0.0f ? divide(largest, 448.0f) : 1.0f);
+        __syncwarp();  // its scale is there for all lanes
+    }
     for (int c = threadIdx.x % 32 * 2; c < a.d; c += 64) {
         to.write(c, turned(a, row, pairs, position, c));
         if (c + 1 < a.d) to.write(c + 1, turned(a, row, pairs, position, c + 1));
@@ -94,9 +103,12 @@ __global__ void __launch_bounds__(32 * warps) append(const Append a) {
         slot = position % a.slots;
     }
     const View &from = is_K ? a.K : a.V, &cache = is_K ? a.K_cache : a.V_cache;
-    const float* scales = is_K ? a.K_scales : a.V_scales;
-    const Destination<T> to{cache.data, entry * cache.batch + h * cache.head + slot * cache.row,
-                            scales == nullptr ? nullptr : scales + b * a.Hkv + h};
+    const float* scale = is_K ? a.K_scales : a.V_scales;
+    if (scale != nullptr) scale += b * a.Hkv + h;
+    const View& of_tokens = is_K ? a.K_token_scales : a.V_token_scales;
+    float* own = nullptr;
+    if (of_tokens.data != nullptr) scale = own = matrix<float>(of_tokens, entry, h) + slot * of_tokens.row;
+    const Destination<T> to{cache.data, entry * cache.batch + h * cache.head + slot * cache.row, scale, own};
     copy_row(a, matrix<T>(from, b, h) + i * from.row, is_K ? a.pairs : 0, position, to);
 }
 

@@ -23,6 +23,9 @@ struct Append : Shape {
     const int* block_table = nullptr;
     int pages = 0;
     const float *K_scales = nullptr, *V_scales = nullptr;  ///< (B, Hkv), as in Problem
+    /// (entries, Hkv, slots) instead, as in Problem: each new row is divided by a scale of its own, which is
+    /// written there: its largest magnitude / 448, or 1 for a row of zeros.
+    View K_token_scales, V_token_scales;
     /// Rotary embedding: the first 2 pairs columns of a row of K or Q are turned, pair by pair, by the angles
     /// of the row's position. A row of K is where its request puts it. 0 pairs: nothing is.
     int pairs = 0;

@@ -208,6 +208,24 @@ __device__ __forceinline__ void copy_async(T* shared, const T* global, bool vali
 #endif
 }
 
+/// cp.async: the same of 4 bytes at multiples of 4, through L1, of which no line is fetched.
+template <class T>
+__device__ __forceinline__ void copy_word_async(T* shared, const T* global, bool valid) {
+    static_assert(sizeof(T) == 4);
+#ifdef __CUDACC__
+#    if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(
+                     static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+                 "l"(global), "r"(valid ? 4 : 0)
+                 : "memory");
+#    else
+    *shared = valid ? *global : T{};
+#    endif
+#else
+    simt::copy_async(shared, global, valid, false, 4);
+#endif
+}
+
 /// cp.async.commit_group: the copies that this thread has started since the last commit are a group. It may
 /// be empty.
 __device__ __forceinline__ void copy_commit() {

@@ -40,13 +40,14 @@ enum class Feature : std::uint8_t {
     alibi,
     sinks,
     promotion,
-    tree
+    tree,
+    token_scales
 };
 
 /// What a stage multiplies, which determines the bounds that its outputs are held to.
 enum class Products : std::uint8_t {
     of_16_bits,      ///< Q, K and V as they are, P rounded to their type; sums in fp32
-    of_8_bit_cache,  ///< the same of K and V that come in e4m3, with a scale for each head
+    of_8_bit_cache,  ///< the same of K and V that come in e4m3, with a scale for each head or token
     of_8_bits,       ///< all of them rounded to e4m3, with a scale for each head; sums keep 13 bits
     of_8_promoted,   ///< and sums of P V over at most 128 keys are added in fp32
     of_8_in_blocks,  ///< and each 128 rows of Q and of K have a scale of their own
@@ -196,6 +197,10 @@ struct Problem : Shape {
     /// own key's, seen from there: a window and ALiBi count so. Null: row i sees all rows before it.
     const std::uint64_t* tree = nullptr;
     int tree_batch_stride = 0;  ///< from a batch entry's words to the next's: 0 or Nq
+    /// Of K and V in e4m3, fp32 scales of each token instead of K_scales and V_scales, which are then null:
+    /// of the axes of K and V without d, (B, Hkv, Nk) or (pages, Hkv, page_size), with any strides. Where no
+    /// request has a key, a scale may be NaN.
+    View K_token_scales, V_token_scales;
 };
 
 /// Runs a stage's kernels on p (asynchronously on a GPU). Throws std::exception on failure.

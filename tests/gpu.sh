@@ -61,6 +61,7 @@ if [ -n "$prefill" ]; then
     step cache-scores 30 "$lab" time 85 --regime cache-scores --json "$out/cache-scores.json"
     step cache-trees 30 "$lab" time 85 --regime cache-trees --json "$out/cache-trees.json"
     step paged-e4m3 30 "$lab" time 81,82 --regime paged-e4m3 --json "$out/paged-e4m3.json"
+    step e4m3-scales 30 "$lab" time 82 --regime e4m3-scales --json "$out/e4m3-scales.json"
     step rising 40 "$lab" time 22,23,26 --regime rising --json "$out/rising.json"
     step scores 60 "$lab" time 36,65,96 --regime scores --peers --json "$out/scores.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"

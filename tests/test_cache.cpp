@@ -166,6 +166,61 @@ TEST_CASE("cache: in e4m3 each request has scales of its own, but those that sha
     }
     CHECK(shared > 0);
 }
+
+TEST_CASE("cache: in e4m3 each token may have a scale of its own, by head or by token", "[problem]") {
+    const auto device = open_device(Backend::cpu);
+    Stage of_cache = test::child();
+    of_cache.products = Products::of_8_bit_cache;
+    for (const int page_size : {0, 8}) {
+        for (const Layout layout : {Layout::bhnd, Layout::bnhd, Layout::mixed}) {
+            Case c = cached(4, 21, "20,21,0,13", page_size, 3);
+            c.layout = layout;
+            c.input = "outliers";
+            c.features.token_scales = true;
+            CHECK(parse_case(options_of(c)) == c);
+            const Inputs inputs = make_inputs(c);
+            const DeviceInputs on_device(*device, c, inputs);
+            const RoundedInputs rounded(*device, of_cache, c, on_device);
+            Problem p;
+            rounded.put_into(p);
+            REQUIRE((p.K_scales == nullptr && p.V_scales == nullptr));
+            CHECK((p.V_token_scales.head == 1) == (layout != Layout::bhnd));
+            CHECK((p.K_token_scales.head == 1) == (layout == Layout::bnhd));
+            const std::vector<int> table = block_table(c);
+            std::size_t numbers = 0;
+            for (int b = 0; b < 4; ++b) {
+                for (int h = 0; h < 2; ++h) {
+                    for (int j = 0; j < length_of(c, b); ++j) {
+                        const int page = page_size == 0 ? b : table[b * 3 + j / 8];
+                        const int slot = page_size == 0 ? j : j % 8;
+                        const auto of = [&](const View& x) {
+                            return page * x.batch + h * x.head + slot * x.row;
+                        };
+                        const float scale =
+                            static_cast<const float*>(p.V_token_scales.data)[of(p.V_token_scales)];
+                        float largest = 0;
+                        for (int column = 0; column < 64; ++column) {
+                            const auto exact = static_cast<float>(
+                                std::bit_cast<Eigen::half>(inputs.V[((b * 2 + h) * 21 + j) * 64 + column]));
+                            const float number =
+                                simt::value_of(static_cast<const simt::e4m3*>(p.V.data)[of(p.V) + column]);
+                            if (std::abs(number * scale - exact) > std::abs(exact) / 16 + scale / 512)
+                                FAIL_CHECK(number << " times " << scale << " is not " << exact);
+                            largest = std::max(largest, std::abs(number));
+                        }
+                        CHECK(largest == 448);
+                        ++numbers;
+                    }
+                }
+            }
+            if (page_size != 0) continue;  // pages may be shared
+            const auto* scales = static_cast<const float*>(p.V_token_scales.data);
+            CHECK(std::count_if(scales, scales + 4 * 2 * 21, [](float x) { return x > 0; }) ==
+                  static_cast<std::ptrdiff_t>(numbers));  // the others are NaN
+        }
+    }
+    CHECK_THROWS_WITH(parse_case("--shape 1,1,1,1,8,64 --scales head"), "scales 'head': expected token");
+}
 #endif
 
 TEST_CASE("cache: in a window, keys that no row sees are NaN and are not counted", "[problem]") {

@@ -355,6 +355,24 @@ TEST_CASE("of a cache in 8 bits K and V alone are rounded, and the rule is that 
     CHECK(O_of(before) == O_of(after));
     CHECK(unavoidable_bytes(c.shape, Pass::forward, {}, {.products = Products::of_8_bit_cache}) ==
           2.0 * (2 * 20 * 2 + 2000) * 64);
+    // A scale for each token: its row alone decides how it is rounded.
+    Case of_tokens = ragged;
+    of_tokens.features.token_scales = true;
+    const auto O_of_tokens = [&](const Inputs& of) {
+        return Expected(of_tokens, of, 0, Products::of_8_bit_cache).tensors[0].values;
+    };
+    CHECK(O_of_tokens(before) == O_of_tokens(after));
+    CHECK(O_of_tokens(before) != O_of(before));
+    Case same = ragged;
+    same.input = "constant";  // in which a token has the largest of its head
+    Inputs constant = make_inputs(same);
+    std::copy(constant.K.begin(), constant.K.end(), constant.V.begin());
+    CHECK(O_of_tokens(constant) == O_of(constant));
+    CHECK(unavoidable_bytes(ragged.shape, Pass::forward, of_tokens.features,
+                            {.products = Products::of_8_bit_cache}) ==
+          unavoidable_bytes(ragged.shape, Pass::forward, ragged.features,
+                            {.products = Products::of_8_bit_cache}) +
+              2.0 * 4 * 230);
     CHECK(unavoidable_bytes(c.shape, Pass::forward, {}, {.takes_e4m3 = true}) ==
           (3.0 * 2 * 20 + 2 * 2000) * 64);
 }

@@ -6,13 +6,16 @@ from markdown import table, titled
 from records import label
 
 
+BY_AXES = {"token_scales"}  #: features that have no argument: the axes of another one's say so
+
+
 @block("python-features")
 def features(sources, page, *_):
     """Which arguments one call may have, as stages declare it."""
     arguments = {row["feature"]: row["arguments"].split() for row in sources.listed["features"]}
     kept = {}
     for stage in sources.stages.values():
-        if (stage.takes or stage.in_e4m3) and all(arguments[word] for word in stage.takes):
+        if (stage.takes or stage.in_e4m3) and all(arguments[word] or word in BY_AXES for word in stage.takes):
             for takes in stage.at_once:
                 kept.setdefault((takes, stage.in_e4m3), []).append(stage)
 

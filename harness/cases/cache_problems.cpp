@@ -166,6 +166,17 @@ std::vector<Regime::Problem> paged_e4m3_problems() {
     return problems;
 }
 
+std::vector<Regime::Problem> e4m3_scale_problems() {
+    std::vector<Regime::Problem> problems;
+    for (Regime::Problem problem : paged_e4m3_problems()) {
+        for (const bool of_tokens : {true, false}) {
+            problem.features.token_scales = of_tokens;
+            problems.push_back(problem);
+        }
+    }
+    return problems;
+}
+
 std::vector<Regime::Problem> cache_tree_problems() {
     std::vector<Regime::Problem> problems;
     const auto add = [&](const Shape& shape, int left) {

@@ -71,4 +71,7 @@ std::vector<Regime::Problem> cache_tree_problems();
 /// rounded to e4m3 on the host.
 std::vector<Regime::Problem> paged_e4m3_problems();
 
+/// The same, each with a scale for each token, and then with one for each head.
+std::vector<Regime::Problem> e4m3_scale_problems();
+
 }  // namespace ladder

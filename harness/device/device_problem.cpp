@@ -187,11 +187,50 @@ struct InE4m3 {
     Buffer DeviceInputs::*of_16_bits;
     View Problem::*view;
     const float* Problem::*scales_of;
+    View Problem::*token_scales = nullptr;
 };
 const InE4m3 all_in_e4m3[] = {
     {Tensor::Q, "Q", "scales of Q", &DeviceInputs::Q, &Problem::Q, &Problem::Q_scales},
-    {Tensor::K, "K", "scales of K", &DeviceInputs::K, &Problem::K, &Problem::K_scales},
-    {Tensor::V, "V", "scales of V", &DeviceInputs::V, &Problem::V, &Problem::V_scales}};
+    {Tensor::K, "K", "scales of K", &DeviceInputs::K, &Problem::K, &Problem::K_scales,
+     &Problem::K_token_scales},
+    {Tensor::V, "V", "scales of V", &DeviceInputs::V, &Problem::V, &Problem::V_scales,
+     &Problem::V_token_scales}};
+
+/// Of dense rows, those of tokens: their numbers, and a scale of each row, NaN where it has none.
+std::vector<float> round_rows(const Case& c, const std::vector<std::uint16_t>& dense,
+                              std::vector<std::uint8_t>& numbers) {
+    const int d = c.shape.d;
+    std::vector<float> scales(dense.size() / d);
+    with_type(c.dtype, [&](auto type) {
+        parallel_for(static_cast<int>(scales.size()), [&](int row) {
+            const auto* from = reinterpret_cast<const decltype(type)*>(dense.data()) + std::size_t(row) * d;
+            float largest = 0;
+            for (int i = 0; i < d; ++i) {
+                const auto x = static_cast<float>(from[i]);
+                largest = std::isnan(x) ? x : std::max(largest, std::abs(x));
+                if (std::isnan(x)) break;
+            }
+            const E4m3Scale scale(largest);
+            scales[row] = std::isnan(largest) ? largest : scale.scale;
+            for (int i = 0; i < d; ++i) {
+                const float x = static_cast<float>(from[i]) * (std::isnan(largest) ? largest : scale.inverse);
+                numbers[std::size_t(row) * d + i] = simt::round_to<simt::e4m3>(x).bits;
+            }
+        });
+    });
+    return scales;
+}
+
+/// Scales of K's or V's tokens: those of a head side by side, or as (B, N, Hkv), in pages as well.
+Placement scales_of_tokens(const Case& c, Tensor tensor) {
+    Placement scales = placement(c, tensor);
+    const bool by_token = c.layout == Layout::bnhd || (c.layout == Layout::mixed && tensor == Tensor::V);
+    scales.d = 1;
+    scales.batch = std::int64_t{scales.heads} * scales.N;
+    scales.head = by_token ? 1 : scales.N;
+    scales.row = by_token ? scales.heads : 1;
+    return scales;
+}
 
 RoundedInputs::Rounded in_e4m3(Device& device, const Case& c, const InE4m3& one, const Buffer& of_16_bits) {
     const Placement of_16 = placement(c, one.tensor);
@@ -199,6 +238,22 @@ RoundedInputs::Rounded in_e4m3(Device& device, const Case& c, const InE4m3& one,
     Placement placed = of_16;
     if (placed.row % 16 != 0) placed.batch *= 2, placed.head *= 2, placed.row *= 2;
     std::vector<std::uint8_t> numbers(dense.size());
+    const auto uploaded_numbers = [&] {
+        Buffer buffer(device, placed.span(), one.name, false);
+        upload(device, buffer.data(), placed, numbers.data());
+        return buffer;
+    };
+    if (c.features.token_scales && one.token_scales != nullptr) {
+        const std::vector<float> scales = round_rows(c, dense, numbers);
+        const Placement of_scales = scales_of_tokens(c, one.tensor);
+        std::vector<float> image(scales.size());
+        auto from = scales.begin();
+        of_scales.for_each_row([&](std::size_t offset) { image[offset] = *from++; });
+        RoundedInputs::Rounded rounded{uploaded_numbers(), uploaded(device, image, one.scales), {}, {}};
+        rounded.view = placed.at(rounded.numbers.data());
+        rounded.token_scales = of_scales.at(rounded.scales.data());
+        return rounded;
+    }
     std::vector<SlotOwner> owners = slot_owners(c);
     if (one.tensor == Tensor::Q) {
         owners.resize(placed.B);
@@ -237,10 +292,9 @@ RoundedInputs::Rounded in_e4m3(Device& device, const Case& c, const InE4m3& one,
         const int b = k / placed.heads, owner = one.tensor == Tensor::Q ? b : first_sharer(c, b);
         scale_of[k] = E4m3Scale(scale_of[owner * placed.heads + k % placed.heads]).scale;
     }
-    Buffer placed_numbers(device, placed.span(), one.name, false);
-    upload(device, placed_numbers.data(), placed, numbers.data());
+    Buffer placed_numbers = uploaded_numbers();
     const View view = placed.at(placed_numbers.data());
-    return {std::move(placed_numbers), uploaded(device, scale_of, one.scales), view};
+    return {std::move(placed_numbers), uploaded(device, scale_of, one.scales), view, {}};
 }
 
 }  // namespace
@@ -262,8 +316,13 @@ void RoundedInputs::put_into(Problem& problem) const {
     for (const InE4m3& one : all_in_e4m3) {
         const auto found = rounded.find(one.tensor);
         if (found == rounded.end()) continue;
-        problem.*one.view = found->second.view;
-        problem.*one.scales_of = static_cast<const float*>(found->second.scales.data());
+        const Rounded& tensor = found->second;
+        problem.*one.view = tensor.view;
+        if (tensor.token_scales.data != nullptr) {
+            problem.*one.token_scales = tensor.token_scales;
+        } else {
+            problem.*one.scales_of = static_cast<const float*>(tensor.scales.data());
+        }
     }
 }
 

@@ -41,14 +41,15 @@ std::vector<Tensor> tensors_in_e4m3(const Stage& stage);
 
 /// Those in e4m3, otherwise empty: rounded on the host from the 16 bits that the device has, at the same
 /// places, or where strides are no multiples of 16 bytes, with twice these. An element becomes the nearest
-/// number to it in units of its head's scale, in which the largest is 448. Throws CannotRun.
+/// number to it in units of its head's scale, or its token's, in which the largest is 448. Scales of tokens
+/// are laid out by head or by token; where no request has a key they are NaN. Throws CannotRun.
 struct RoundedInputs {
     RoundedInputs(Device& device, const Stage& stage, const Case& c, const DeviceInputs& inputs);
     void put_into(Problem& problem) const;
 
     struct Rounded {
         Buffer numbers, scales;
-        View view;
+        View view, token_scales;  ///< the last without data where heads have scales
     };
     std::map<Tensor, Rounded> rounded;
 };

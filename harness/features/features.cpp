@@ -22,13 +22,14 @@ FeatureInfo dropout_feature();
 FeatureInfo tree_feature();
 FeatureInfo prefix_feature();
 FeatureInfo promotion_feature();
+FeatureInfo token_scales_feature();
 FeatureInfo ranks_feature();
 
 const std::vector<FeatureInfo>& all_features() {
     static const std::vector<FeatureInfo> all{
-        window_feature(), columns_feature(), documents_feature(), lengths_feature(), pages_feature(),
-        tiles_feature(),  softcap_feature(), alibi_feature(),     sinks_feature(),   dropout_feature(),
-        tree_feature(),   prefix_feature(),  promotion_feature(), ranks_feature()};
+        window_feature(), columns_feature(), documents_feature(), lengths_feature(),      pages_feature(),
+        tiles_feature(),  softcap_feature(), alibi_feature(),     sinks_feature(),        dropout_feature(),
+        tree_feature(),   prefix_feature(),  promotion_feature(), token_scales_feature(), ranks_feature()};
     return all;
 }
 

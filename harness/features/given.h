@@ -24,18 +24,28 @@ struct CallArgument {
     const char* array = "";  ///< what a message of the race checker calls it: "rows of documents"
     const char* axes = "";   ///< of an array that one number may stand for: "B Hkv"
     bool is_part = false;    ///< of the argument before it
+    /// Its numbers may lie with any strides where it has three axes; otherwise all are next to each other.
+    bool may_stride = false;
 };
 
-/// Numbers of the caller's, next to each other: int32, or fp32.
+/// Numbers of the caller's: int32, or fp32.
 struct Array {
     std::uintptr_t data = 0;
     std::vector<std::int64_t> axes = {};
-    bool on_host = true;  ///< those on a GPU are not read here: that would wait for it
+    bool on_host = true;                     ///< those on a GPU are not read here: that would wait for it
+    std::vector<std::int64_t> strides = {};  ///< empty: they are next to each other
 
     std::int64_t count() const {
         std::int64_t count = 1;
         for (const std::int64_t size : axes) count *= size;
         return count;
+    }
+    /// Numbers from the first to the last
+    std::int64_t span() const {
+        if (strides.empty()) return count();
+        std::int64_t last = 0;
+        for (std::size_t k = 0; k < axes.size(); ++k) last += (axes[k] - 1) * strides[k];
+        return last + 1;
     }
     const int* integers() const { return reinterpret_cast<const int*>(data); }
     const float* reals() const { return reinterpret_cast<const float*>(data); }

@@ -45,6 +45,7 @@ double unavoidable_bytes(const Shape& shape, Pass pass, const Features& features
     double bytes = (pass == Pass::forward ? 4 : 8) * (query_rows + key_rows) * shape.d;  // of 16-bit elements
     if (stage.takes_e4m3) bytes -= query_rows * shape.d;
     if (stage.takes_e4m3 || stage.products == Products::of_8_bit_cache) bytes -= 2 * key_rows * shape.d;
+    if (features.token_scales) bytes += 2 * key_rows * sizeof(float);
     return bytes;
 }
 

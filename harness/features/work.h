@@ -22,7 +22,8 @@ double keys_of_rows(const Case& c, int b);
 double flops(const Shape& shape, bool causal, Pass pass = Pass::forward, const Features& features = {});
 
 /// Bytes of Q, K, V and O, each once, of K and V those that requests have, and in the backward pass of their
-/// gradients too: what no kernel can avoid moving. `stage`: whose inputs may be of one byte.
+/// gradients too: what no kernel can avoid moving. `stage`: whose inputs may be of one byte, and tokens have
+/// two scales of each head.
 double unavoidable_bytes(const Shape& shape, Pass pass = Pass::forward, const Features& features = {},
                          const Stage& stage = {});
 

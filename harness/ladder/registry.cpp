@@ -56,7 +56,8 @@ const std::vector<FeatureWords>& feature_words() {
                                                  {Feature::alibi, "alibi", "ALiBi"},
                                                  {Feature::sinks, "sinks", "attention sinks"},
                                                  {Feature::promotion, "promotion", "promotion"},
-                                                 {Feature::tree, "tree", "a draft that is a tree"}};
+                                                 {Feature::tree, "tree", "a draft that is a tree"},
+                                                 {Feature::token_scales, "token_scales", "a scale for each token"}};
     return words;
 }
 

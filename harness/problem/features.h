@@ -21,10 +21,11 @@ struct Features {
     std::string alibi = {};    ///< one of alibi_kinds(), which slopes the heads have; empty for none
     std::string sinks = {};    ///< one of sink_kinds(), drawn by the seed; empty for none
     Dropout dropout = {};
-    std::string tree = {};   ///< one of tree_patterns(), drawn by the seed; empty for none
-    bool promotion = false;  ///< Problem::promotion
-    int prefix = 0;          ///< first keys that all requests have in common, in the same pages
-    int ranks = 1;           ///< that divide the sequence, each with its chunks: Stage::chunks
+    std::string tree = {};      ///< one of tree_patterns(), drawn by the seed; empty for none
+    bool promotion = false;     ///< Problem::promotion
+    bool token_scales = false;  ///< of K and V in e4m3: Problem::K_token_scales
+    int prefix = 0;             ///< first keys that all requests have in common, in the same pages
+    int ranks = 1;              ///< that divide the sequence, each with its chunks: Stage::chunks
 
     bool operator==(const Features&) const = default;
     /// Whether requests have lengths of their own, or K and V are in pages.

@@ -237,7 +237,8 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
     std::vector<std::pair<double, double>> of_tanh(errors.size());  // squares of its errors, and of O
     if (rounds) expected.unquantized_O.resize(O.values.size());
     std::vector<float> largest_K, largest_V;
-    if (of_cache) {
+    const bool of_tokens = of_cache && c.features.token_scales;
+    if (of_cache && !of_tokens) {
         largest_K = largest_in_cache<T>(c, inputs.K);
         largest_V = largest_in_cache<T>(c, inputs.V);
     }
@@ -255,7 +256,11 @@ void expect_attention(const Case& c, const Inputs& inputs, Expected& expected, P
             const Matrix O_16 = reference::attention(Q, some, K, V, scale, mask).O;
             std::copy_n(O_16.data(), O_16.size(), expected.unquantized_O.data() + row * s.d);
         }
-        if (of_cache) {
+        if (of_tokens) {
+            const Eigen::VectorXi keys = Eigen::VectorXi::LinSpaced(s.Nk, 0, s.Nk - 1);
+            K = EightBits::of(heads.K(i), keys, 1).values();
+            V = EightBits::of(heads.V(i), keys, 1).values();
+        } else if (of_cache) {
             const int head = i / s.H * s.Hkv + i % s.H / (s.H / s.Hkv);
             K = EightBits::of(heads.K(i), largest_K[head]).values();
             V = EightBits::of(heads.V(i), largest_V[head]).values();

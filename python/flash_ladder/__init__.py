@@ -164,7 +164,9 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: 
         or with block_table pools of pages, (pages, page_size, Hkv, d), where page_size is a power of two. They are read
         where they lie, whatever their strides, so d must be one of the stage's own.
     k_scale, v_scale: what the numbers of caches in float8_e4m3fn are multiplied by, as quantize(cache, axis=2) gives them:
-        (B, Hkv), fp32, or one number for all. Requests that share a page need the same ones.
+        (B, Hkv), fp32, or one number for all. Requests that share a page need the same ones. Or one for each token, as
+        quantize(cache, axis=2, per_token=True) gives them: of the caches' axes without d, (B, N, Hkv) or (pages, page_size,
+        Hkv). Those of a head are best next to each other in memory. Where no request has a key they may be anything.
     block_table: (B, n): in which pages a request's keys are, in their order. Requests may share pages. Entries past
         a request's last key mean nothing. In a window nothing is read of the keys before the first that row 0 sees, so
         their pages may be given to others; but each entry must name a page.
@@ -196,6 +198,7 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: 
     _arguments.require_cache(*(tuple(x.shape) for x in caches.values()), block_table is not None)
     scales = dict(k_scale=k_scale, v_scale=v_scale)
     _eight_bits.require_cache({"k_cache": k_cache, "v_cache": v_cache}, scales)
+    scales = {name: _eight_bits.heads_first(x) for name, x in scales.items()}
     if k_scale is not None:  # DLPack knows uint8
         caches.update(k_cache=k_cache.view("uint8"), v_cache=v_cache.view("uint8"))
     heads_first = [x.transpose(0, 2, 1, 3) for x in caches.values()]
@@ -207,19 +210,21 @@ def decode(q: Any, k_cache: Any, v_cache: Any, *, k_scale: Any = None, v_scale: 
     return (O, L) if return_lse else O
 
 
-def quantize(x: Any, *, axis: int = 1, power_of_two: bool = False, scale: Any = None) -> "tuple[Any, Any]":
+def quantize(x: Any, *, axis: int = 1, power_of_two: bool = False, scale: Any = None,
+             per_token: bool = False) -> "tuple[Any, Any]":
     """x in float8_e4m3fn, laid out as x is, and the scale of each head (B, heads), fp32: x is about numbers * scale.
 
     x: fp16, bf16 or fp32: (B, heads, N, d), or with axis=2 (B, N, heads, d), as caches are. NumPy's need ml_dtypes.
     axis: that of heads.
     power_of_two: whether scales are powers of two, by which the numbers are exact in 16 bits.
+    per_token: whether each token of each head has a scale of its own: of the axes of x without d.
     scale: (B, heads), fp32: the scales to use, and to return, such as those of the tensor before (delayed scaling). x is
         then read once, not twice; elements beyond 448 of a scale become 448 of it.
 
     The largest element of a head becomes 448, the largest number of e4m3, or with power_of_two at least 224. A head with
     NaN or infinity becomes NaN.
     """
-    return _eight_bits.quantize(x, axis, power_of_two, scale)
+    return _eight_bits.quantize(x, axis, power_of_two, scale, per_token)
 
 
 def dropout_mask(shape: Sequence[int], dropout_p: float, seed: int) -> Any:
@@ -267,7 +272,7 @@ def verify(words: Union[StageName, Sequence[StageName]] = "all", *, shape: Optio
     backend: "cpu", "checked" (also finds races) or "gpu".
     features: cu_seqlens_q, cu_seqlens_k, dropout_p and seed, as attention() takes them; columns and tiles, names of
         patterns of `lab verify --columns` and `--tiles`; seqused, the keys of requests; page_size, of pages that
-        are drawn; prefix, the keys that all requests begin with.
+        are drawn; prefix, the keys that all requests begin with; scales="token", of a cache in 8 bits.
 
     Returns for each stage what passed, the largest errors, and in "reports" where and how it is wrong.
     """

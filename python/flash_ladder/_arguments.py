@@ -161,7 +161,7 @@ def reals(name, x, axes):
 
 
 def options(causal, window, cu_seqlens_q=None, cu_seqlens_k=None, dropout_p=0.0, seed=0, seqused=None, page_size=None,
-            **others):
+            scales=None, **others):
     """The mask and features of a problem, as `lab verify` takes them."""
     words = ["--causal"] if flag("causal", causal) else []
     if window is not None:
@@ -191,6 +191,8 @@ def options(causal, window, cu_seqlens_q=None, cu_seqlens_k=None, dropout_p=0.0,
         if lengths.ndim != 1:
             raise ValueError(f"seqused is {seqused!r}; expected the keys of each request")
         words.append("--lengths " + ",".join(map(str, lengths)))
+    if scales is not None:
+        words.append(f"--scales {scales}")
     if page_size is not None:
         if (size := whole("page_size", page_size)) < 1:
             raise ValueError(f"page_size is {size}; expected a power of two up to 65536")

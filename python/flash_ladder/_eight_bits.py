@@ -13,7 +13,7 @@ def name_of(dtype):
     return str(dtype).removeprefix("torch.")
 
 
-def quantize(x, axis, power_of_two, scale):
+def quantize(x, axis, power_of_two, scale, per_token):
     """See flash_ladder.quantize."""
     is_torch = _arrays.is_torch(x)
     library = None if is_torch else _arrays.library_of("x", x)
@@ -26,7 +26,9 @@ def quantize(x, axis, power_of_two, scale):
         raise ValueError(f"x is {tuple(x.shape)}: each axis must have an element")
     if axis not in (1, 2):
         raise ValueError(f"axis is {axis}; expected 1 or 2, that of heads")
-    of_head = 3 - axis, 3
+    per_token = _arguments.flag("per_token", per_token)
+    of_head = (3,) if per_token else (3 - axis, 3)
+    axes = tuple(x.shape[:3]) if per_token else (x.shape[0], x.shape[axis])
     if is_torch:
         import torch as types
         if x.requires_grad and types.is_grad_enabled():
@@ -37,7 +39,7 @@ def quantize(x, axis, power_of_two, scale):
         types = library.module
         wide = x.astype("float32")
     if scale is not None:
-        return _rounded_by(scale, wide, axis, types, x), scale
+        return _rounded_by(scale, axes, wide, axis, types, x), scale
     largest = (wide.abs().amax(of_head, True) if is_torch else abs(wide).max(of_head, keepdims=True)).clip(2.0**-100)
     most = types.full_like(largest, 448)  # an array, since PyTorch divides by numbers in two steps
     scale, inverse = largest / most, most / largest
@@ -46,20 +48,25 @@ def quantize(x, axis, power_of_two, scale):
         inverse = 1 / scale
     numbers = wide * inverse
     numbers = numbers.to(types.float8_e4m3fn) if is_torch else numbers.astype(ml_dtypes.float8_e4m3fn)
-    return numbers, scale.reshape(x.shape[0], x.shape[axis])
+    return numbers, scale.reshape(axes)
 
 
-def _rounded_by(scale, wide, axis, types, x):
+def _rounded_by(scale, axes, wide, axis, types, x):
     """In one pass over x, whose largest element is not looked for."""
-    axes = x.shape[0], x.shape[axis]
     said = f"{tuple(scale.shape)} of {name_of(scale.dtype)}" if hasattr(scale, "dtype") else repr(scale)
     if said != f"{axes} of float32":
         raise ValueError(f"scale is {said}; expected {axes} numbers in float32, as quantize() returns them")
-    numbers = (wide / scale.reshape(*axes, 1, 1).swapaxes(1, axis)).clip(-448, 448)
+    by_row = scale[..., None] if len(axes) == 3 else scale.reshape(*axes, 1, 1).swapaxes(1, axis)
+    numbers = (wide / by_row).clip(-448, 448)
     if _arrays.is_torch(x):
         return numbers.to(types.float8_e4m3fn)
     import ml_dtypes
     return numbers.astype(ml_dtypes.float8_e4m3fn)
+
+
+def heads_first(scale):
+    """Scales of tokens, (B, N, heads) or in pages, as C++ takes them; others as they are."""
+    return scale.swapaxes(1, 2) if getattr(scale, "ndim", 0) == 3 else scale
 
 
 def require_cache(caches, scales):
@@ -67,7 +74,7 @@ def require_cache(caches, scales):
     types = {name: name_of(x.dtype) for name, x in caches.items()}
     for (name, dtype), (scale_name, scale) in zip(types.items(), scales.items()):
         if dtype == E4M3 and scale is None:
-            raise ValueError(f"{name} is {E4M3} and {scale_name} is None; expected a number, or (B, Hkv) of them")
+            raise ValueError(f"{name} is {E4M3} and {scale_name} is None; expected a number, (B, Hkv) of them, or one of each token")
         if dtype != E4M3 and scale is not None:
             raise TypeError(f"{scale_name} is given and {name} is {dtype}; expected {E4M3}")
     (first, dtype), (second, other) = types.items()

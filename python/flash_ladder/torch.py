@@ -138,7 +138,8 @@ def append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, seqused: Tens
     """Writes new rows k and v to a cache, for decode() to read, in one launch.
 
     k_cache, v_cache: as in decode(), and changed; in float8_e4m3fn with k_scale and v_scale, which new rows are divided by
-        before they are rounded. Beyond 448 they saturate.
+        before they are rounded. Beyond 448 they saturate. Scales of tokens, with an axis more, are changed too: each new row
+        gets one of its own, its largest magnitude / 448, or 1 if it is zeros, and is never rounded again.
     k, v: (B, N, Hkv, d), fp16 or bf16. q: (B, Nq, H, d), of their type, which is rotated as k is.
     seqused: (B,), the keys that each request has; its new rows follow them.
     rotary_cos, rotary_sin: (positions, pairs), fp32 or of k's type: the angles of rows at these positions. They turn the
@@ -150,7 +151,7 @@ def append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, seqused: Tens
     """
     _require_tensors(k_cache=k_cache, v_cache=v_cache, k=k, v=v, seqused=seqused, **({} if q is None else {"q": q}))
     _require_no_gradients("append", k_cache, v_cache, k, v, q)
-    scales = [None if x is None else _array(name, x, k.transpose(1, 2), k.transpose(1, 2))
+    scales = [x if getattr(x, "ndim", 0) == 3 or x is None else _array(name, x, k.transpose(1, 2), k.transpose(1, 2))
               for name, x in (("k_scale", k_scale), ("v_scale", v_scale))]
     rotated = None if q is None or rotary_cos is None else torch.empty_like(q, memory_format=torch.contiguous_format)
     try:
@@ -177,6 +178,7 @@ def decode(q: Tensor, k_cache: Tensor, v_cache: Tensor, *, k_scale: Optional[Sca
     _eight_bits.require_cache({"k_cache": k_cache, "v_cache": v_cache}, {"k_scale": k_scale, "v_scale": v_scale})
     tensors = _autocast(q, k_cache, v_cache) if k_scale is None else (*_autocast(q), k_cache, v_cache)
     q, k, v = (x.transpose(1, 2) for x in tensors)
+    k_scale, v_scale = (_eight_bits.heads_first(x) for x in (k_scale, v_scale))
     mask = dict(causal=causal, window=window, k_scale=k_scale, v_scale=v_scale, block_table=block_table, seqused=seqused,
                 prefix=prefix, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, tree=tree)
     try:

@@ -232,6 +232,12 @@ void require_axes(const char* tensor, const Axes& got, const char* like, const A
                                axes_text(list(expected))));
 }
 
+/// Whether K and V of a call, or a cache, are e4m3: then they have scales.
+template <class X>
+bool has_e4m3_keys(const X& x) {
+    return x.K_scales != nullptr || x.K_token_scales.data != nullptr;
+}
+
 #ifdef LADDER_HAS_CPU
 /// Tells the CPU back-end of the caller's memory, until the end of its scope.
 class Registered {
@@ -240,7 +246,7 @@ class Registered {
     Registered(const Problem& p, const Axes& slots, const std::vector<Mask::Numbers>& numbers) {
         const bool forward = p.dO.data == nullptr;
         const int entries = static_cast<int>(slots[0]), rows = static_cast<int>(slots[2]);
-        const int bytes = p.K_scales != nullptr ? 1 : 2;
+        const int bytes = has_e4m3_keys(p) ? 1 : 2;
         add(p.Q, p.B, p.H, p.Nq, p.d, "Q", false, p.Q_scales != nullptr ? 1 : 2);
         add(p.K, entries, p.Hkv, rows, p.d, "K", false, bytes);
         add(p.V, entries, p.Hkv, rows, p.d, "V", false, bytes);
@@ -259,7 +265,7 @@ class Registered {
         if (p.dsinks != nullptr) add({p.dsinks, 0, 1, 0}, 1, p.H, 1, 1, "dsinks", true, sizeof(float));
     }
     explicit Registered(const Append& a) {
-        const int bytes = a.K_scales != nullptr ? 1 : 2, angle = a.fp32_angles ? 4 : 2;
+        const int bytes = has_e4m3_keys(a) ? 1 : 2, angle = a.fp32_angles ? 4 : 2;
         add(a.K, a.B, a.Hkv, a.Nk, a.d, "k", false);
         add(a.V, a.B, a.Hkv, a.Nk, a.d, "v", false);
         add(a.K_cache, a.entries, a.Hkv, a.slots, a.d, "k_cache", true, bytes);
@@ -276,6 +282,9 @@ class Registered {
         add_array(a.block_table, a.B, a.pages, "block_table");
         add_array(a.K_scales, a.B, a.Hkv, "k_scale");
         add_array(a.V_scales, a.B, a.Hkv, "v_scale");
+        for (const auto& [name, scales] :
+             {std::pair("k_scale", &a.K_token_scales), {"v_scale", &a.V_token_scales}})
+            add(*scales, a.entries, a.Hkv, a.slots, 1, name, true, sizeof(float));
         add_array(a.cos, a.positions, a.pairs, "rotary_cos", angle);
         add_array(a.sin, a.positions, a.pairs, "rotary_sin", angle);
     }
@@ -315,7 +324,7 @@ class InStream {
 
 /// What comes in 8 bits, if it has scales.
 const char* in_e4m3(const Problem& p) {
-    return p.Q_scales != nullptr ? "Q, K and V in e4m3" : p.K_scales != nullptr ? "K and V in e4m3" : "";
+    return p.Q_scales != nullptr ? "Q, K and V in e4m3" : has_e4m3_keys(p) ? "K and V in e4m3" : "";
 }
 
 /// What a stage takes so, and nothing else.
@@ -467,14 +476,50 @@ const Stage& default_for(bool forward, const Axes& Q, const Axes& K, const Mask&
 }
 
 void require_scale(const char* name, float scale) {
-    if (!(scale > 0)) refuse(name, "one is {}; expected numbers above 0", scale);
+    if (!(scale > 0 && std::isfinite(scale))) refuse(name, "one is {}; expected numbers above 0", scale);
 }
 
-/// The scales of tensors in e4m3, of each of their heads.
-void take_scales(const Given& given, Problem& p) {
+/// (B, Hkv, N), or in pages (pages, Hkv, page_size): the axes of K without d. Those of keys that requests
+/// have are looked at if all are in the host's memory; the rest may be anything.
+View take_token_scales(const char* name, const Given& given) {
+    const Array& scales = *given.array(name);
+    require_axes(name, scales, {given.K[0], given.K[1], given.K[2]});
+    std::vector<std::int64_t> strides = scales.strides;
+    if (strides.empty()) strides = {given.K[1] * given.K[2], given.K[2], 1};
+    if (scales.data % sizeof(float) != 0) refuse(name, "it must begin at a multiple of 4 bytes");
+    const View view{reinterpret_cast<void*>(scales.data), strides[0], strides[1], strides[2]};
+    const Array *table = given.array("block_table"), *lengths = given.array("seqused");
+    if (!scales.on_host || (table != nullptr && !table->on_host) || (lengths != nullptr && !lengths->on_host))
+        return view;
+    const auto pages = given.readable("block_table"), keys = given.readable("seqused");
+    for (std::int64_t b = 0; b < given.Q[0]; ++b) {
+        const std::int64_t length = keys.empty() ? given.Nk : keys[b];
+        for (std::int64_t j = 0; j < length; ++j) {
+            const std::int64_t size = given.K[2], columns = given.Nk / size,
+                               entry = table == nullptr ? b : pages[b * columns + j / size],
+                               slot = table == nullptr ? j : j % size;
+            for (std::int64_t h = 0; h < given.K[1]; ++h)
+                require_scale(name, scales.reals()[entry * view.batch + h * view.head + slot * view.row]);
+        }
+    }
+    return view;
+}
+
+/// The scales of tensors in e4m3, of each of their heads; those of a cache may be of its tokens, which their
+/// axes say.
+void take_scales(const Given& given, Problem& p, Features& f) {
     if (!given.has("k_scale") || !given.has("v_scale"))
         throw BadUsage(given.has("q_scale") ? "q_scale, k_scale and v_scale go together"
                                             : "k_scale and v_scale go together");
+    const auto has_tokens = [&](const char* name) { return given.array(name)->axes.size() == 3; };
+    if (has_tokens("k_scale") != has_tokens("v_scale"))
+        throw BadUsage("k_scale and v_scale: both are of heads, or both of tokens");
+    if (has_tokens("k_scale") && !given.has("q_scale")) {
+        p.K_token_scales = take_token_scales("k_scale", given);
+        p.V_token_scales = take_token_scales("v_scale", given);
+        f.token_scales = true;
+        return;
+    }
     const auto take = [&](const char* name, std::int64_t heads, const float*& scales) {
         const Array* given_scales = given.array(name);
         if (given_scales == nullptr) return;
@@ -550,9 +595,10 @@ void require_places(const Append& a) {
 
 const std::vector<NamedArgument>& arguments() {
     static const auto known = [] {
-        std::vector<NamedArgument> all{{{"q_scale", CallArgument::Kind::float32, "scales of Q", "B H"}},
-                                       {{"k_scale", CallArgument::Kind::float32, "scales of K", "B Hkv"}},
-                                       {{"v_scale", CallArgument::Kind::float32, "scales of V", "B Hkv"}}};
+        std::vector<NamedArgument> all{
+            {{"q_scale", CallArgument::Kind::float32, "scales of Q", "B H"}},
+            {{"k_scale", CallArgument::Kind::float32, "scales of K", "B Hkv", false, true}},
+            {{"v_scale", CallArgument::Kind::float32, "scales of V", "B Hkv", false, true}}};
         all.push_back({{"out_dtype", CallArgument::Kind::integer}});  // of O, with Q in e4m3: 1 is fp16
         for (const FeatureInfo& info : all_features()) {
             for (const CallArgument& one : info.arguments) all.push_back({one, &info});
@@ -592,7 +638,7 @@ Mask mask_of(Given given) {
         if (i >= given.arrays.size()) continue;
         const Array& array = given.arrays[i];
         mask.numbers.push_back(
-            {known.array, array.data, static_cast<std::size_t>(array.count()) * sizeof(int)});
+            {known.array, array.data, static_cast<std::size_t>(array.span()) * sizeof(int)});
     }
     given.Nk = given.K[2];
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -603,7 +649,7 @@ Mask mask_of(Given given) {
         if (is_given[i]) all[i].take(given, mask.problem, mask.features);
     }
     if (given.has("q_scale") || given.has("k_scale") || given.has("v_scale"))
-        take_scales(given, mask.problem);
+        take_scales(given, mask.problem, mask.features);
     return mask;
 }
 
@@ -667,16 +713,15 @@ Problem Kernel::problem(const Sizes& sizes, const Tensor& Q, const Tensor& K, co
                                                       : "decode has k_scale and v_scale"));
     }
     if (taken != given) throw BadUsage(fmt::format("{} does not take {}", stage_->folder(), given));
-    const auto alignment = [](const float* scales) { return scales != nullptr ? 16 : 8; };
     if (L % sizeof(float) != 0) throw BadUsage("L: it must begin at a multiple of 4 bytes");
     const Device& device = device_of(backend_);
     if (dtype == DType::bf16 && device.compute_capability() < 80) {
         throw CannotRun(fmt::format("bf16 needs compute capability 8.0; this GPU has {}",
                                     dotted(device.compute_capability())));
     }
-    p.Q = view_of("Q", Q, alignment(p.Q_scales));
-    p.K = view_of("K", K, alignment(p.K_scales));
-    p.V = view_of("V", V, alignment(p.V_scales));
+    p.Q = view_of("Q", Q, p.Q_scales != nullptr ? 16 : 8);
+    p.K = view_of("K", K, has_e4m3_keys(p) ? 16 : 8);
+    p.V = view_of("V", V, has_e4m3_keys(p) ? 16 : 8);
     p.O = view_of("O", O);
     p.L = reinterpret_cast<float*>(L);
     p.dtype = dtype;

@@ -186,17 +186,21 @@ struct Named {
                           names.size(), " names");
         for (const Tensor& array : arrays) {
             const std::string& name = given.names[kept.size()];
-            const bool is_real = ladder::python::argument(name).kind == ladder::CallArgument::Kind::float32;
+            const auto& known = ladder::python::argument(name);
+            const bool is_real = known.kind == ladder::CallArgument::Kind::float32;
             TORCH_CHECK_VALUE(array.is_cpu() || array.device() == Q.device(), name, " is on ", array.device(),
                               " and Q on ", Q.device(), ": they must agree");
-            const Tensor& x = kept.emplace_back((is_real ? array : as_int32(name, array)).contiguous());
+            const Tensor numbers = is_real ? array : as_int32(name, array);
+            const Tensor& x =
+                kept.emplace_back(known.may_stride && array.dim() == 3 ? numbers : numbers.contiguous());
             const auto type = is_real ? at::kFloat : at::kInt;
             TORCH_CHECK_TYPE(x.scalar_type() == type, name, " is ", dtype_name(x), "; expected ",
                              dtype_name(type));
         }
         const auto as_they_are = [&] {
             given.arrays.clear();
-            for (const Tensor& x : kept) given.arrays.push_back({address(x), x.sizes().vec(), x.is_cpu()});
+            for (const Tensor& x : kept)
+                given.arrays.push_back({address(x), x.sizes().vec(), x.is_cpu(), x.strides().vec()});
             return ladder::python::mask_of(given);
         };
         const Mask mask = as_they_are();
@@ -321,6 +325,9 @@ Tensor append(const Tensor& k_cache, const Tensor& v_cache, const std::optional<
               const std::optional<Tensor>& k_scale, const std::optional<Tensor>& v_scale, bool interleaved,
               bool causal, c10::string_view backend) {
     TORCH_CHECK_VALUE(k_scale.has_value() == v_scale.has_value(), "k_scale and v_scale go together");
+    const bool of_tokens = k_scale && k_scale->dim() == 3;
+    TORCH_CHECK_VALUE(!k_scale || of_tokens == (v_scale->dim() == 3),
+                      "k_scale and v_scale: both are of heads, or both of tokens");
     TORCH_CHECK_VALUE(cos.has_value() == sin.has_value(),
                       "rotary_cos and rotary_sin belong together, and one of them is None");
     TORCH_CHECK_VALUE(!batch_index || !block_table,
@@ -363,6 +370,11 @@ Tensor append(const Tensor& k_cache, const Tensor& v_cache, const std::optional<
     const auto scales = [&](const char* name, const std::optional<Tensor>& x) {
         return static_cast<const float*>(array(name, x, at::kFloat, {k.size(0), k.size(2)}));
     };
+    // (B, N, heads), or of a pool of pages
+    const auto token_scales = [&](const char* name, const Tensor& x) {
+        require(name, x, at::kFloat, k_cache.sizes().slice(0, 3));
+        return ladder::View{x.data_ptr(), x.stride(0), x.stride(2), x.stride(1)};
+    };
     ladder::Append a;
     a.B = int(k.size(0)), a.Hkv = int(k.size(2)), a.Nk = int(k.size(1)), a.d = int(k.size(3)), a.Nq = 0;
     const std::vector<std::int64_t> new_rows{k.size(0), k.size(1), k_cache.size(2), k_cache.size(3)};
@@ -375,7 +387,12 @@ Tensor append(const Tensor& k_cache, const Tensor& v_cache, const std::optional<
     a.batch_index = integers("cache_batch_idx", batch_index, {a.B});
     a.pages = block_table && block_table->dim() == 2 ? int(block_table->size(1)) : 0;
     a.block_table = integers("block_table", block_table, {a.B, a.pages});
-    a.K_scales = scales("k_scale", k_scale), a.V_scales = scales("v_scale", v_scale);
+    if (of_tokens) {
+        a.K_token_scales = token_scales("k_scale", *k_scale);
+        a.V_token_scales = token_scales("v_scale", *v_scale);
+    } else {
+        a.K_scales = scales("k_scale", k_scale), a.V_scales = scales("v_scale", v_scale);
+    }
     if (cos) {
         TORCH_CHECK_VALUE(cos->dim() == 2 && cos->sizes() == sin->sizes() && 2 * cos->size(1) <= a.d,
                           "rotary_cos is ", axes_text(cos->sizes()), " and rotary_sin is ",
@@ -397,7 +414,9 @@ Tensor append(const Tensor& k_cache, const Tensor& v_cache, const std::optional<
     on_device_of("k", k, backend, [&](const std::string& on, std::uintptr_t stream) {
         ladder::python::append(a, on, stream);
     });
-    for (const Tensor& x : {k_cache, v_cache}) {  // which autograd may have saved
+    std::vector<Tensor> changed{k_cache, v_cache};  // which autograd may have saved
+    if (of_tokens) changed.insert(changed.end(), {*k_scale, *v_scale});
+    for (const Tensor& x : changed) {
         if (!x.is_inference()) x.unsafeGetTensorImpl()->bump_version();
     }
     return lengths;
@@ -542,9 +561,9 @@ TORCH_LIBRARY(flash_ladder, m) {
     define(
         "append(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor(c!)? rotated_q, Tensor k, Tensor v, Tensor? "
         "q, "
-        "Tensor? cos, Tensor? sin, Tensor seqused, Tensor? batch_index, Tensor? block_table, Tensor? "
+        "Tensor? cos, Tensor? sin, Tensor seqused, Tensor? batch_index, Tensor? block_table, Tensor(d!)? "
         "k_scale, "
-        "Tensor? v_scale, bool interleaved, bool causal, str backend) -> Tensor");
+        "Tensor(e!)? v_scale, bool interleaved, bool causal, str backend) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(flash_ladder, CPU, m) {
     m.impl("attention", attention);

@@ -1,5 +1,7 @@
-// Stage 82: FP8 cache. K and V are e4m3, with a scale per head; warps convert them to 16 bits before mma.
+// Stage 82: FP8 cache. K and V are e4m3, with a scale per head or per token; warps convert them to 16 bits
+// before mma.
 
+#include "stages/82_fp8_cache/scales.cuh"
 #include "stages/device.cuh"
 
 namespace {
@@ -25,6 +27,22 @@ struct Shared {
     std::uint8_t V[depth<d>][Bc<d>][d];
     bool is_last;  // of the blocks that share a query tile
 };
+
+/// The same with a scale for each token
+template <class T, int d>
+struct SharedOfTokens : Shared<T, d> {
+    ScaleRing<depth<d>, Bc<d>> scales;
+};
+
+template <class T, int d>
+__device__ HeadScales scales_of(Shared<T, d>&, const Problem& p, int b, int h_kv) {
+    return {load(p.K_scales + b * p.Hkv + h_kv), load(p.V_scales + b * p.Hkv + h_kv)};
+}
+template <class T, int d>
+__device__ TokenScales<depth<d>, Bc<d>, warps> scales_of(SharedOfTokens<T, d>& shared, const Problem&, int,
+                                                         int) {
+    return {shared.scales};
+}
 
 /// Where a tile keeps the 16 bytes at this column of a row. Eight rows keep them at eight positions of a
 /// line, so ldmatrix has no bank conflicts; and a line of memory fills one line here.
@@ -73,16 +91,18 @@ __device__ int slot_of(const Problem& p, int j) {
     return p.block_table == nullptr ? j : j & (p.page_size - 1);
 }
 
-/// Starts copying keys first .. first + Bc - 1 of request b into tiles of K and V. Keys from Nk on become 0,
-/// whatever their slots hold. Each lane looks up the page of one key of its warp, and where K and V have it.
-template <class T, int d>
-__device__ void load_tiles(T (&K)[Bc<d>][d], T (&V)[Bc<d>][d], const Problem& p, int b, int h_kv, int first,
-                           int Nk) {
+/// Starts copying key tile j of request b into tiles of K and V. Keys from Nk on become 0, whatever their
+/// slots hold. Each lane looks up the page of one key of its warp, and where K and V have it.
+template <class T, int d, class Scales>
+__device__ void load_tiles(T (&K)[Bc<d>][d], T (&V)[Bc<d>][d], const Scales& scales, const Problem& p, int b,
+                           int h_kv, int j_tile, int Nk) {
+    const int first = j_tile * Bc<d>;
     constexpr int block_rows = threads * 16 / d, warp_rows = 32 * 16 / d;  // copied at a time
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int own = first + lane / warp_rows * block_rows + warp * warp_rows + lane % warp_rows;
     const std::int64_t page = own < Nk ? page_of(p, b, own) : 0, slot = slot_of(p, own);
     const std::int64_t own_K = page * p.K.batch + slot * p.K.row, own_V = page * p.V.batch + slot * p.V.row;
+    scales.copy(p, h_kv, page, slot, j_tile, own - first, own < Nk);
     const int row = threadIdx.x / (d / 16), column = threadIdx.x % (d / 16) * 16;
 #pragma unroll
     for (int n = 0; n < Bc<d>; n += block_rows) {
@@ -119,13 +139,12 @@ __device__ void score(Shared<T, d>& shared, int j, float (&S)[slice<d> / 8][4]) 
     }
 }
 
-/// Turns the scores S (16, slice) with key tile j into P, and rescales O to the new m (algorithm 1, line 9).
-/// Lanes hold rows g and g + 8.
+/// Turns S (16, slice) with key tile j, times `scale` scores in base 2, into P, and rescales O to the new m
+/// (algorithm 1, line 9). Lanes hold rows g and g + 8.
 template <int d>
-__device__ void softmax(const Problem& p, float K_scale, int Nk, int first_row, int j, bool masked,
+__device__ void softmax(const Problem& p, float scale, int Nk, int first_row, int j, bool masked,
                         float (&S)[slice<d> / 8][4], float (&O)[d / 8][4], float (&m)[2], float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float scale = p.scale * K_scale * log2_e;  // scores and m are in base 2
 #pragma unroll
     for (int c = 0; c < slice<d> / 2; ++c) S[c / 4][c % 4] *= scale;
     if (masked) {
@@ -175,12 +194,13 @@ __device__ void softmax(const Problem& p, float K_scale, int Nk, int first_row, 
 /// Folds key tile j, given its S, into this warp's m, l and O (16, d), which are of its own keys (algorithm
 /// 1, lines 9 and 10). P and V become fp16 whatever T is, since it holds both. ldmatrix transposes pairs of
 /// bytes; put side by side by key, those of the even columns are one product, those of the odd ones another.
-template <class T, int d>
-__device__ void fold(Shared<T, d>& shared, const Problem& p, float K_scale, int Nk, int first_row, int j,
+template <class T, int d, class Scales>
+__device__ void fold(Shared<T, d>& shared, const Problem& p, Scales& scales, int Nk, int first_row, int j,
                      bool masked, float (&S)[slice<d> / 8][4], float (&O)[d / 8][4], float (&m)[2],
                      float (&l)[2]) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    softmax<d>(p, K_scale, Nk, first_row, j, masked, S, O, m, l);
+    softmax<d>(p, scales.multiply_scores(p, j, S), Nk, first_row, j, masked, S, O, m, l);
+    scales.multiply_weights(j, S, O);
 #pragma unroll
     for (int k = 0; k < slice<d> / 8; k += 2) {
         std::uint32_t P[4];
@@ -433,9 +453,9 @@ __device__ void merge(const Problem& p, float V_scale, const Parts& parts, int k
 }
 
 /// Folds key tiles first .. end - 1 into a query tile.
-template <class T, int d>
-__device__ void take(Shared<T, d>& shared, const Problem& p, const Line<d>& line, const QueryTile& tile,
-                     int first, int end) {
+template <class T, int d, class Tiles>
+__device__ void take(Tiles& shared, const Problem& p, const Line<d>& line, const QueryTile& tile, int first,
+                     int end) {
     const int i = tile.i, h_kv = tile.h_kv, b = tile.b, Nk = tile.Nk, group = p.H / p.Hkv;
     // The last keys that the tile's first and last rows see
     const int reach = p.causal ? i * Br / group + Nk - p.Nq : Nk;
@@ -443,10 +463,10 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Line<d>& line
     const int last = min(end, ceil_div(min(Nk, last_reach + 1), Bc<d>));
     float O[d / 8][4] = {}, m[2] = {-inf, -inf}, l[2] = {};
     __syncthreads();  // what the warps found for another query tile has been read
-    const float K_scale = load(p.K_scales + b * p.Hkv + h_kv), V_scale = load(p.V_scales + b * p.Hkv + h_kv);
+    auto scales = scales_of(shared, p, b, h_kv);
     const auto load = [&](int j) {  // one group of copies, empty past the last tile
         if (j < last) {
-            load_tiles<std::uint8_t, d>(shared.K[j % depth<d>], shared.V[j % depth<d>], p, b, h_kv, j * Bc<d>,
+            load_tiles<std::uint8_t, d>(shared.K[j % depth<d>], shared.V[j % depth<d>], scales, p, b, h_kv, j,
                                         Nk);
         }
         copy_commit();
@@ -461,23 +481,24 @@ __device__ void take(Shared<T, d>& shared, const Problem& p, const Line<d>& line
         note_tile(shared, b, h_kv, i, j, masked, group);
         float S[slice<d> / 8][4] = {};
         score<T, d>(shared, j, S);
-        fold<T, d>(shared, p, K_scale, Nk, i * Br, j, masked, S, O, m, l);
+        fold<T, d>(shared, p, scales, Nk, i * Br, j, masked, S, O, m, l);
         note_rows(i * Br, m, l);
         __syncthreads();  // K and V of tile j have been read: their slot is free
         load(j + depth<d>);
     }
+    scales.finish(O);
     merge_warps<T, d>(shared, O, m, l);
     if (threadIdx.x < 32 && first < last) note_rows(i * Br, m, l);
-    if (end - first == tile.Tc) return write_rows<T, d>(p, V_scale, b, h_kv, i * Br, O, m, l);
+    if (end - first == tile.Tc) return write_rows<T, d>(p, scales.of_O(), b, h_kv, i * Br, O, m, l);
     write_part<d>(p, parts, 2 * blockIdx.x + (first == 0), i * Br, O, m, l);
     if (!count_block(shared, parts)) return;
     for (int k = threadIdx.x / 32; k < min(Br, PackedRow::count(p) - i * Br); k += warps) {
         const auto [h, query] = PackedRow(p, h_kv, i * Br + k);
-        merge<T, d>(p, V_scale, parts, k, b, h, query);
+        merge<T, d>(p, scales.of_O(), parts, k, b, h, query);
     }
 }
 
-template <class T, int d>
+template <class T, int d, class Tiles>
 __global__ void __launch_bounds__(threads, per_sm) attention(const Problem p) {
     for (int done = 0;;) {
         const Line<d> line(p);  // recomputed for each query tile, to free its registers meanwhile
@@ -485,7 +506,7 @@ __global__ void __launch_bounds__(threads, per_sm) attention(const Problem p) {
         if (t >= end) return;
         const QueryTile tile = line.tile(p, t);
         const int first = max(0, t - tile.begin), last = min(tile.Tc, end - tile.begin);
-        if (first < last) take<T, d>(shared_memory<Shared<T, d>>(), p, line, tile, first, last);
+        if (first < last) take<T, d>(shared_memory<Tiles>(), p, line, tile, first, last);
         done += min(tile.begin + tile.Tc, end) - t;
     }
 }
@@ -514,16 +535,21 @@ std::size_t workspace_bytes(const Shape& s, int sm_count) {
 
 template <class T, int d>
 void forward(const Problem& p) {
-    launch(attention<T, d>, dim3(block_count(p, p.sm_count)), threads, sizeof(Shared<T, d>), p);
+    const auto run = [&](auto kernel, std::size_t bytes) {
+        launch(kernel, dim3(block_count(p, p.sm_count)), threads, bytes, p);
+    };
+    if (p.K_token_scales.data == nullptr) return run(attention<T, d, Shared<T, d>>, sizeof(Shared<T, d>));
+    run(attention<T, d, SharedOfTokens<T, d>>, sizeof(SharedOfTokens<T, d>));
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(forward, Dims, .number = 82, .name = "fp8_cache", .parent = 81, .formerly = "74_fp8_cache",
-             .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
-             .change = "K and V are e4m3 in memory, one scale per head, and become 16 bits before mma",
-             .shows_in = "decode", .takes = {Feature::lengths, Feature::pages},
-             .products = Products::of_8_bit_cache, .diff_budget = 120,
-             .most_lines = 560,  // schedules ragged requests, unpacks, waits less
-             .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
+LADDER_STAGE(
+    forward, Dims, .number = 82, .name = "fp8_cache", .parent = 81, .formerly = "74_fp8_cache",
+    .tilings = LADDER_TILES((Br, Bc<d>, depth<d>), {16, 128, 6}, {16, 128, 3}, {16, 64, 3}),
+    .change = "K and V are e4m3 in memory, one scale per head, and become 16 bits before mma",
+    .shows_in = "decode", .takes = {Feature::lengths, Feature::pages, Feature::token_scales},
+    .products = Products::of_8_bit_cache, .diff_budget = 260,
+    .most_lines = 670,  // schedules ragged requests, unpacks, waits less, has scales of heads and of tokens
+    .batch_invariant = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace

@@ -255,7 +255,7 @@ def test_what_no_stage_takes_is_refused_by_name():
            lambda asked=asked: decode(q, k8, v8, **scales, **asked)) for name, asked in NOT_OF_CACHES.items()),
         *((ValueError, f"{name}: one is {number}; expected ", lambda name=name, number=number:
            decode(q, k8, v8, **{**scales, name: number}, seqused=3)) for name in scales for number in (0, -1, float("nan"))),
-        (ValueError, r"k_cache is float8_e4m3fn and k_scale is None; expected a number, or \(B, Hkv\) of them",
+        (ValueError, r"k_cache is float8_e4m3fn and k_scale is None; expected a number, \(B, Hkv\) of them, or one of each",
          lambda: decode(q, k8, v8)),
         (ValueError, "v_cache is float8_e4m3fn and v_scale is None", lambda: decode(q, k8, v8, k_scale=1)),
         (TypeError, "k_scale is given and k_cache is float16; expected float8_e4m3fn", lambda: decode(q, k, v, **scales)),
