@@ -127,7 +127,8 @@ class GptOss:
         self.model = transformers.GptOssForCausalLM(transformers.GptOssConfig(
             vocab_size=VOCABULARY, hidden_size=heads * D, intermediate_size=heads * D, num_hidden_layers=layers,
             num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=D, sliding_window=WINDOW, num_local_experts=2,
-            num_experts_per_tok=2, initializer_range=0.1)).to(arrays.device).eval()  # the router leaves no expert out
+            num_experts_per_tok=2,  # the router leaves no expert out
+            initializer_range=(heads * D)**-0.5)).to(arrays.device).eval()  # no layer enlarges what rounding does
         for layer in self.model.model.layers:
             torch.nn.init.normal_(layer.self_attn.sinks, 4, 2)  # of about as much weight as the keys
         transformers.AttentionInterface.register("attend", self.attention)
