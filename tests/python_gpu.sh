@@ -82,7 +82,7 @@ wanted_step torch-versions 60 "$python" -c 'import platform, torch, transformers
     platform.python_version(), "PyTorch", torch.__version__, "transformers", transformers.__version__,
     *(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())))'
 parallel=
-if "$python" -c 'import xdist' 2> /dev/null; then parallel='-n 8'; fi
+if "$python" -c 'import xdist' 2> /dev/null; then parallel="-n $(nproc)"; fi
 # shellcheck disable=SC2086  # no word or two
 wanted_step torch-gpu 240 "$python" -m pytest $parallel -q -rs -p no:cacheprovider "$root/tests/python"
 # shellcheck disable=SC2086
