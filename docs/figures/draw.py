@@ -1960,7 +1960,7 @@ def two_roles(f):
            "is copied to again when 256 threads have arrived at empty: warpgroup 0 after its dQ, warpgroup 1 after its own.")
 
 
-@figure("58-order", "When each key tile adds to each query tile under a causal mask, in the order of each head dimension")
+@figure("58-order", "When each key tile adds to each query tile under a causal mask, in both directions")
 def orders_of_dQ(f):
     left, unit, height, keys = 74, 30, 20, 4
     def panel(y, title, starts, step, per_key, marked):
@@ -1975,8 +1975,8 @@ def orders_of_dQ(f):
             for at, i in enumerate(range(per_key * j, per_key * keys)[::step]):
                 f.cell(left + unit * start + width * at, top, width, height, str(i), "pink" if i == marked else "shared",
                        0.6 if i == marked else 0.25, size=SMALL, bold=i == marked)
-    panel(14, "d = 64: upward, last key tile first", [(j, 0) for j in range(keys - 1, -1, -1)], 1, 1, 3)
-    panel(124, "d = 128: downward, first key tile first", [(j, j) for j in range(keys)], -1, 2, 6)
+    panel(14, "upward, at d = 64: last key tile first", [(j, 0) for j in range(keys - 1, -1, -1)], 1, 1, 3)
+    panel(124, "downward, at d = 128: first key tile first", [(j, j) for j in range(keys)], -1, 2, 6)
     f.note(234, "512 queries and keys. Time goes to the right; the numbers are query tiles, of 128 rows at d = 64 and of 64 at d = 128. "
            "One query tile is marked in each: the key tiles reach it in the order of the sum. Above, no block waits, and the "
            "longest begins last; below, the longest begins first, and each other block waits for hops.")

@@ -28,38 +28,50 @@ struct GradientTiles {
     bool whole() const { return !p.causal && p.Nq() % 128 == 0 && p.Nk() % 128 == 0; }
 };
 
-/// The order of key tiles from 54 on, in other sections in 58, and into how many parts 55 divides their query
-/// tiles: as many as end soonest.
+/// The order of key tiles from 54 on, in other sections and directions in 58, and into how many parts 55
+/// divides their query tiles: as many as end soonest.
 struct KeyTileOrder {
     Count Tc, heads, section = 1;
 
     KeyTileOrder(const GradientTiles& of, bool causal, bool in_turns = false)
         : Tc((of.p.Nk() + of.Bc - 1) / of.Bc), heads(of.p.B() * Count(of.p.shape.Hkv)) {
         const Count group = of.p.H() / Count(of.p.shape.Hkv), Tr = of.query_tiles();
-        const Count sms = Count(of.p.sm_count), L2 = sms << 19, bytes = 8 * of.p.Nq() * of.p.d() * group;
-        // At d = 128 58 takes query tiles from the last one down, and key tiles from the first one on. At
-        // d = 64 it takes both in the opposite order.
-        const bool downward = in_turns && of.p.d() > 64, upward = in_turns && !downward;
-        if (causal || upward) section = std::clamp<Count>(std::min(sms / Tc, L2 / bytes), 1, heads);
-        if (downward) section = std::clamp<Count>(sms / std::min<Count>(Tc, 8), 1, heads);
+        const Count sms = Count(of.p.sm_count), bytes = 8 * of.p.Nq() * of.p.d() * group;
+        Count downward = in_turns ? 0 : heads;  // so many heads take the first key tile first
+        if (in_turns) {
+            const Count L2 = (sms << 20) / 3;
+            const bool scattered = causal && (sms + Tc - 1) / Tc * bytes > L2;
+            const Count fit = scattered ? heads : std::max<Count>(L2 / bytes, causal ? 1 : 2);
+            section = std::clamp<Count>(std::min(sms / std::min<Count>(Tc, 8), fit), 1, heads);
+            while (!causal && heads % section > 0) --section;
+            if (causal && !scattered) {
+                const Count round = std::max<Count>(1, sms / Tc);
+                section = std::min(section, (heads + 1) / 2);
+                if (section > round) section -= section % round;
+            }
+            if (causal) downward = scattered ? heads : section;
+        } else if (causal) {
+            section = std::clamp<Count>(std::min(sms / Tc, (sms << 19) / bytes), 1, heads);
+        }
         // Query tiles before a part, of n, of a key tile, over the heads of the group. In 58 all key tiles'
-        // parts begin with the same ones.
-        const auto before = [&](Count j, Count part, Count n) {
+        // parts begin with the same ones: upward after those that do not see the key tile.
+        const auto before = [&](Count j, bool down, Count part, Count n) {
             const std::int64_t row = static_cast<std::int64_t>(j * of.Bc) + of.p.shape.Nq - of.p.shape.Nk;
             const Count first = causal && row > 0 ? Count(row) / of.Br() : 0, seen = (Tr - first) * group;
             const Count common = Tr * group * part / n, hidden = first * group;
-            if (upward) return common - std::min(common, hidden);
-            return downward ? std::min(seen, common) : seen * part / n;
+            if (!in_turns) return seen * part / n;
+            return down ? std::min(seen, common) : common - std::min(common, hidden);
         };
         // Each block to the multiprocessor that is idle first; the sections' heads take a key tile in turn
         const auto ends_of = [&](Count n) {
             std::vector<Count> ends(sms);
             for (Count done = 0, now; done < heads; done += now) {
                 now = done == 0 && heads % section != 0 ? heads % section : section;
+                const bool down = heads - done - now < downward;
                 for (Count block = 0; block < Tc * now * n; ++block) {
-                    const Count nth = block / (now * n), j = upward ? Tc - 1 - nth : nth, part = block % n;
+                    const Count nth = block / (now * n), j = down ? nth : Tc - 1 - nth, part = block % n;
                     *std::min_element(ends.begin(), ends.end()) +=
-                        before(j, part + 1, n) - before(j, part, n) + (n == 1 ? 4 : 7);
+                        before(j, down, part + 1, n) - before(j, down, part, n) + (n == 1 ? 4 : 7);
                 }
             }
             return ends;

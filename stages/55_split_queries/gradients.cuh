@@ -147,6 +147,13 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
     wgmma_commit();
 }
 
+/// Reads what belongs to this lane's columns of S^T (64, 64): two in eight of 64 floats in shared memory.
+__device__ void read_columns(const float* from, float2 (&to)[8]) {
+    const int t = threadIdx.x % 4;
+#pragma unroll
+    for (int c = 0; c < 8; ++c) to[c] = load_pair(from + 8 * c + 2 * t);
+}
+
 /// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 half on, into P^T = exp(scale S^T - L),
 /// 0 where masked, and rounds them. Lanes hold keys g and g + 8 of their warp's 16.
 template <class T, int Br>
@@ -288,6 +295,8 @@ __global__ void __launch_bounds__(threads, 1)
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
         std::uint32_t P[Br / 4], dS[Br / 4];
         mbarrier_try_wait(&shared.full[slot], k / depth);
+        float2 L[8];                                    // of this lane's columns, 64 queries at a time
+        if (d == 128) read_columns(shared.L[slot], L);  // or ptxas may put it behind most of the products
         wgmma_fence();
         multiply_rows<T, d>(matrix_descriptor(shared.K[G]), matrix_descriptor(shared.Q[slot]), S);
         multiply_rows<T, d>(matrix_descriptor(shared.V[G]), matrix_descriptor(shared.dO[slot]), dP);
@@ -295,9 +304,7 @@ __global__ void __launch_bounds__(threads, 1)
         note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
 #pragma unroll
         for (int half = 0; half < Br / 64; ++half) {  // 64 queries at a time
-            float2 L[8];
-#pragma unroll
-            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * half + 8 * c + 2 * t]);
+            if (d == 64) read_columns(&shared.L[slot][64 * half], L);
             if (half == 0) wgmma_wait<1>(S);
             exponentiate<T, Br>(p, first_key, i * Br, masked, half, L, S, P);  // S is P^T, too
             wgmma_fence();

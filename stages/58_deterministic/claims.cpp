@@ -20,11 +20,15 @@ void claim(Claims& c) {
     c.is("atomics", blocks + turns);
     c.parent_is("fences", 0);
     c.is("fences", 2 * turns);
-    // A block's number, which all of its threads read
-    c.is("shared_exchange_bytes", before.shared_exchange_bytes + blocks * 4 * (1 + 384));
+    // A block's number, which all of its threads read, and which query tile is in a slot, which those read
+    // that multiply
+    c.is("shared_exchange_bytes",
+         before.shared_exchange_bytes + blocks * 4 * (1 + 384) + turns * 8 * (1 + of.threads));
     c.is("shuffles", before.shuffles + blocks * 12);
+    // Without a mask, if each has a multiprocessor, blocks begin apart and wait for later ones.
+    c.is("cooperative_launches", !p.causal && blocks <= Count(p.sm_count));
     c.only_moves({"workspace_bytes", "global_store_bytes", "global_load_bytes", "atomics", "fences",
-                  "shared_exchange_bytes", "shuffles",
+                  "shared_exchange_bytes", "shuffles", "cooperative_launches",
                   // By the model of time:
                   "exponentials_during_products", "exponentials_during_own_products", "mbarrier_stalls",
                   "named_stalls"});

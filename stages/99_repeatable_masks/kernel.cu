@@ -1,5 +1,5 @@
 // Stage 99: repeatable masks. The gradients of stages 97 and 98, with dQ added in a fixed order, as in stage
-// 58 at d = 64: from the last key tile that a query tile sees down to the first. A block finds its turn from
+// 58 upward: from the last key tile that a query tile sees down to the first. A block finds its turn from
 // the mask, or in a list if key tiles have gaps.
 
 #include "stages/hopper.cuh"
