@@ -117,11 +117,17 @@ struct Tree : PackedAlibi {
             edge[r] = p.window.left < 0 ? -p.Nk : depth[r] - p.window.left;
             for (int k = 0; k < edge[r]; ++k) seen[r] &= seen[r] - 1;  // the first have left the window
         }
+        if (p.alibi_slopes != nullptr) {
+#pragma unroll
+            for (int c = 0; c < n; ++c) {
+                const int r = row_of(c), k = lane_key + column_of(c);
+                S[c] -= decay[r] * float(k < 0 ? depth[r] - k : __popcll(seen[r] >> (k & 63)) - 1);
+            }
+        }
 #pragma unroll
         for (int c = 0; c < n; ++c) {
-            const int r = row_of(c), k = lane_key + column_of(c);
-            if (c % 32 == 2 * r) bits[r] = visible(seen[r], edge[r], k);  // of 64 keys
-            S[c] -= decay[r] * float(k < 0 ? depth[r] - k : __popcll(seen[r] >> (k & 63)) - 1);
+            const int r = row_of(c);
+            if (c % 32 == 2 * r) bits[r] = visible(seen[r], edge[r], lane_key + column_of(c));  // of 64 keys
             if ((bits[r] >> column_of(c % 32) & 1) == 0) S[c] = -inf;
         }
     }
