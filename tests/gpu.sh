@@ -66,7 +66,7 @@ if [ -n "$prefill" ]; then
     step scores 60 "$lab" time 36,65,96 --regime scores --peers --json "$out/scores.json"
     step causal-small 40 "$lab" time 4-5 --regime causal-small --json "$out/causal-small.json"
     step gradients 480 "$lab" time 46,50-59 --regime gradients --peers --json "$out/gradients.json"
-    step gradients-odd 240 "$lab" time 55,57-59 --regime gradients-odd --peers --json "$out/gradients-odd.json"
+    step gradients-odd 240 "$lab" time 51,55,57-59 --regime gradients-odd --peers --json "$out/gradients-odd.json"
     step backward-scores 60 "$lab" time 55,66,97,99 --regime backward-scores --peers --json "$out/backward-scores.json"
     step leave-one-out 90 "$lab" time 0-5,90-93 --all --json "$out/leave-one-out.json"
     step papers 480 "$lab" time 0,1,5,26 --regime papers --peers=all --json "$out/papers.json"

@@ -347,20 +347,19 @@ TEST_CASE("claims: the gradients take five products, seven without a sum across 
     const Case square{.shape = {1, 1, 1, 384, 384, 128}, .pass = Pass::backward};
     CHECK(counters("standard_gradient", square).mma == 36 * 5 * 256);
     CHECK(counters("recompute", square).mma == 36 * 7 * 256);
-    CHECK(counters("fused_gradients", square).mma == 36 * 5 * 256);
-    CHECK(counters("fused_gradients", square).atomics == 36 * 64 * 128);
+    CHECK(counters("dq_fragments", square).mma == 36 * 5 * 256);
     CHECK(counters("dq_fragments", square).atomics == 36 * 64 * 128 / 4);
-    CHECK(counters("fused_gradients", square).exponentials == 384 * 384);
+    CHECK(counters("dq_fragments", square).exponentials == 384 * 384);
     // P, dP and dS of all scores; L and D of all rows; dQ, L and D of all rows.
     CHECK(counted(named("standard_gradient"), square).work.workspace_bytes == 384 * 384 * 8);
     CHECK(counted(named("recompute"), square).work.workspace_bytes == 384 * 2 * 4);
-    CHECK(counted(named("fused_gradients"), square).work.workspace_bytes == 384 * (128 + 2) * 4);
+    CHECK(counted(named("dq_fragments"), square).work.workspace_bytes == 384 * (128 + 2) * 4);
     // Under a mask 21 tiles of 36 are seen, 6 of them masked. Both kernels of 41 visit them.
     const Case masked{.shape = square.shape, .pass = Pass::backward, .causal = true};
     CHECK(counters("standard_gradient", masked).mma == 36 * 5 * 256);
     CHECK(counters("recompute", masked).mma == 21 * 7 * 256);
     CHECK(counters("recompute", masked).masked_tiles == 2 * 6);
-    CHECK(counters("fused_gradients", masked).mma == 21 * 5 * 256);
+    CHECK(counters("dq_fragments", masked).mma == 21 * 5 * 256);
 }
 
 TEST_CASE("claims: one gradient reads a fragment of Q or dO once for all keys of a warp",

@@ -137,7 +137,7 @@ class GpusTest(unittest.TestCase):
                     for regime in regimes for stage in (4, 5)]
             return recording(gpu, rows, date=date)
 
-        later = row_of("train", 5, 0.1, folder=CHILD, shows_here=True)
+        later = row_of("causal", 5, 0.1, folder=CHILD, shows_here=True)
         with tempfile.TemporaryDirectory() as folder:
             sources = Sources(LAB, Path(folder))
             self.assertEqual(compare.gpus(sources, Page("docs/results.md"), []), "Recorded on one GPU so far.\n")
@@ -148,7 +148,7 @@ class GpusTest(unittest.TestCase):
             self.assertEqual(sources.recorded.hardware.gpu, SHOWN_GPU)  # though the other is newer
             shown = compare.gpus(sources, Page("README.md", HERE.stage(5)), [])
             self.assertIn(f"| unit | {SHOWN_GPU} (over the parent) | GPU B (over the parent) |\n", shown)
-            self.assertIn(f"| {CHILD} | train 2k | TFLOP/s | 275 (2.00x) | 2749* |\n", shown)
+            self.assertIn(f"| {CHILD} | causal 2k | TFLOP/s | 275 (2.00x) | 2749* |\n", shown)
             self.assertIn(f"| {CHILD} | decode 2k | TFLOP/s | 275 (2.00x) | 550 (2.00x) |\n", shown)
             self.assertIn("- Recorded on GPU B, 2026-11-25, commit 0123456\n", shown)
             self.assertNotIn("05", compare.gpus(sources, Page("stages/10s.md", part=10), []))

@@ -208,7 +208,7 @@ TEST_CASE("course: the checked run is judged where two runs may differ", "[cours
     const std::string write = "    write_rows(dV_part, p.dV.row, j * Bc + key, p.Nk, 1.0f, dV);\n",
                       room = "64 * (s.d + 2) * sizeof(float);";
     const std::string kernel = with(
-        with(kernel_of(42), write,
+        with(kernel_of(43), write,
              "    const int rows = ceil_div(p.Nq, 64) * 64 * p.B * p.H, block = (b * p.Hkv + h_kv) * "
              "gridDim.x + "
              "blockIdx.x;\n"
@@ -218,7 +218,7 @@ TEST_CASE("course: the checked run is judged where two runs may differ", "[cours
              "    const float dV_scale = threadIdx.x / 32 == 0 && before >= blockDim.x / 2 ? 0.0f : 1.0f;\n"
              "    write_rows(dV_part, p.dV.row, j * Bc + key, p.Nk, dV_scale, dV);\n"),
         room, "64 * (s.d + 2) * sizeof(float) + 4 * s.B * s.Hkv * ceil_div(s.Nk, 32) * 2;");
-    const Grade grade = graded(kernel, 42);
+    const Grade grade = graded(kernel, 43);
     INFO(output(grade, "correct") << output(grade, "races"));
     CHECK(contains(output(grade, "races"), "dV is wrong"));
     CHECK(grade.total() == 5);

@@ -19,7 +19,7 @@ import parts  # noqa: E402
 import peer_tests  # noqa: E402
 import replaced  # noqa: E402
 from blocks import Page  # noqa: E402
-from records import Fields  # noqa: E402
+from records import Fields, by_problem  # noqa: E402
 from sample_records import cells, derived, fields, row_of  # noqa: E402
 from sources import SHOWN_GPU, Sources  # noqa: E402
 
@@ -60,13 +60,13 @@ class FastestTest(unittest.TestCase):
 
 class OfTodayTest(unittest.TestCase):
     def test_rows_of_a_stage_that_is_no_more_are_left_out_and_those_of_one_with_another_name_get_it(self):
-        def listed(number, name, parent, formerly=None):
+        def listed(number, name, parent, formerly=None, shows_in="train"):
             return SimpleNamespace(number=number, folder=f"{number:02}_{name}", parent=parent, formerly=formerly,
-                                   shows_in="train")
+                                   shows_in=shows_in)
 
         sources = Sources(LAB)
         sources.stages = {stage.number: stage for stage in (
-            listed(0, "stage", -1), listed(1, "both", 0, "02_stage"), listed(3, "stage", 1))}
+            listed(0, "stage", -1, shows_in="long"), listed(1, "both", 0, "02_stage"), listed(3, "stage", 1))}
         rows = [row_of("train", stage, 8.0 / 2 ** stage) for stage in range(5)]
         rows[4]["folder"] = "mine"  # a student's, of which a recording has no fingerprint
         of_then = derived(rows, kernels=fields({f"{stage:02}_stage": str(stage) for stage in range(4)}))
@@ -75,7 +75,9 @@ class OfTodayTest(unittest.TestCase):
         self.assertEqual([(row.stage, row.folder, row.parent, row.over_parent and row.over_parent.value) for row in today.rows], [
             (0, "00_stage", -1, None), (1, "01_both", 0, 4.0), (3, "03_stage", 1, 2.0), (4, "mine", 3, 2.0)])
         self.assertEqual(today.kernels, {"00_stage": "0", "01_both": "2", "03_stage": "3"})
-        self.assertEqual([row.shows_here for row in today.rows], [False, True, False, False])  # by what it declares now
+        self.assertEqual([row.shows_here for row in today.rows], [False, True, True, False])  # by what it declares now
+        problem, = by_problem(today)
+        self.assertEqual((problem.left_row("01_stage").timing.median_ms, problem.left_row("02_stage")), (4.0, None))
 
     def test_a_kernel_that_left_stands_for_the_stage_that_has_its_types_where_that_was_not_timed(self):
         sources, left, now = Sources(LAB), "98_tile_gradients", "97_any_mask_gradients"

@@ -102,6 +102,9 @@ class QuantitiesTest(unittest.TestCase):
         self.assertEqual(shown, 'It is <data value="over\nparent, causal 2k">2.00x</data> as fast, in JSON '
                                 '<data value=\\"ms, causal 2k\\">1.000 ms</data>.')
         self.assertEqual(without_spans(shown), "It is 2.00x as fast, in JSON 1.000 ms.")
+        for words, said in (("over 54_lpt_order", "2.69x"), ("over 51 of 54_lpt_order", "1.01x")):  # which left the ladder
+            words += ", d=128 N=2049 B=3 H=5 Hkv=1 causal, in h200-gradients-odd-rungs"
+            self.assertEqual(str(quantities.find(HERE, HERE.stage(55), words)), said)
         for words, said in (("over parent of 05, causal 2k", "1.85x"), ("over parent of 25, causal 2k", "at most 1.13x"),
                             ("over parent of 25, causal 2k, from a trial", "1.06x")):
             self.assertEqual(without_spans(spans.filled(HERE, page, f'<data value="predicted {words}"></data>')), said)

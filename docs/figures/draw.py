@@ -1693,7 +1693,7 @@ def products(f):
     size, tiles, top = 22, 4, 46
     panels = [("41: dQ", "shared", ["block: query tile i", "dQ in registers", "3 products per tile"]),
               ("41: dK, dV", "own", ["block: key tile j", "dK, dV in registers", "4 products per tile"]),
-              ("42: all three", "own", ["block: key tile j", "dQ added in memory", "5 products per tile"])]
+              ("43: all three", "own", ["block: key tile j", "dQ added in memory", "5 products per tile"])]
     for n, (title, color, lines) in enumerate(panels):
         x = 20 + 134 * n
         f.text(x, 16, title, bold=True, size=HEAD)
@@ -1736,7 +1736,7 @@ def dq_fragment(f):
             f.cell(24 + width * c, top + height * r, width, height, str(r % 8 * 4 + c), "own" if mine else "shared",
                    0.75 if mine else (0.12 if r < 8 else 0.24), size=SMALL, bold=mine, line="grid")
     x = 170
-    f.text(x, 14, "42: row by row", bold=True)
+    f.text(x, 14, "row by row", bold=True)
     for y, r in ((58, g), (104, g + 8)):
         f.text(x, y - 6, f"row {r}, from byte 4 d x {r} on", "faint", SMALL)
         for c in range(4):
@@ -1744,7 +1744,7 @@ def dq_fragment(f):
             f.cell(x + 60 * c, y, 60, 20, f"lane {4 * g + c}", "own" if mine else "shared", 0.6 if mine else 0.15,
                    size=SMALL, bold=mine)
     f.text(x, 142, "8 bytes each: 4 instructions", size=SMALL)
-    f.text(x, 186, "43: by fragments", bold=True)
+    f.text(x, 186, "by fragments", bold=True)
     for n in range(-1, 2):
         f.cell(x + 80 * (n + 1), 208, 80, 20, f"lane {lane + n}", "own" if n == 0 else "shared", 0.6 if n == 0 else 0.15,
                size=SMALL, bold=n == 0)
@@ -1752,7 +1752,7 @@ def dq_fragment(f):
     f.text(x, 246, "16 bytes each: 1 instruction", size=SMALL)
     f.note(top + 16 * height + 26, "A cell is two neighbours of a row, and its number is the lane that holds them: 4 g + t for "
            "rows g and g + 8. In orange lane 5. An instruction of a warp touches half of a sector in each of eight rows "
-           "in 42, and 512 bytes in a row in 43.")
+           "row by row, and 512 bytes in a row by fragments.")
 
 
 @figure("44-pair", "Two warps with the same keys: one sums up dV, the other dK")
@@ -1918,12 +1918,12 @@ def early_dV(f):
            "computed. In 51 dV of a starts before the wait for dP, and the exponentials of b run during it.")
 
 
-@figure("54-order", "The same blocks in two orders: head by head, and the first key tiles of all heads first")
+@figure("55-order", "The same blocks in two orders: head by head, and the first key tiles of all heads first")
 def longest_heads_first(f):
     heads, tiles = 3, 4
     head_by_head = [(h, i) for h in range(heads) for i in range(tiles, 0, -1)]
     longest_first = [(h, i) for i in range(tiles, 0, -1) for h in range(heads)]
-    for y, title, blocks in ((14, "51: head by head", head_by_head), (118, "54: one section of three heads", longest_first)):
+    for y, title, blocks in ((14, "51: head by head", head_by_head), (118, "55: one section of three heads", longest_first)):
         in_order(f, y, title, blocks, 4, 62, 36, "SMs")
     f.note(224, "Three heads (colours) with four key tiles each; under a mask four query tiles see the first one, and one sees "
            "the last. Each block starts on the first free SM. Both orders do 30 units of work on 4 SMs: 8 is the least.")
@@ -1931,7 +1931,7 @@ def longest_heads_first(f):
 
 @figure("55-parts", "Three key tiles on six SMs, as three blocks and as six")
 def split_queries(f):
-    for y, title, parts in ((14, "54: a block for each key tile", 1), (152, "55: two parts for each key tile", 2)):
+    for y, title, parts in ((14, "51: a block for each key tile", 1), (152, "55: two parts for each key tile", 2)):
         in_order(f, y, title, [(j, 8 // parts + 1) for j in range(3) for _ in range(parts)], 6, 70, 36, "SMs")
     f.note(296, "Three key tiles (colours), each seen by eight query tiles; every block takes one unit more for its start and "
            "its end. Two parts leave two sums of dK and dV, which the last kernel adds.")

@@ -14,6 +14,7 @@ sys.dont_write_bytecode = True
 from blocks import Failure, block  # noqa: E402
 from command import Options, finish, run  # noqa: E402
 from markdown import rounded, table, times  # noqa: E402
+from peers import problem_name  # noqa: E402
 from records import (by_problem, geometric_mean, key_of, label, libraries, ms_of, peer_names, read,  # noqa: E402
                      right_ms)
 from times import rate_and_speedup  # noqa: E402
@@ -140,7 +141,7 @@ def side_by_side(sources, stages):
                 cells.append(rate_and_speedup(row).replace("**", "") + ("*" if old else "") if row else "-")
                 if results:
                     used.setdefault(gpu, {})[results.date] = results
-            rows.append([stage.folder, problem.short_name, next(iter(on.values()))[1].unit, *cells])
+            rows.append([stage.folder, problem_name(sources, problem), next(iter(on.values()))[1].unit, *cells])
     return rows, used
 
 

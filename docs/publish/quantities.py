@@ -17,7 +17,7 @@ WORDS = """QUANTITY, PROBLEM, where QUANTITY is: over STAGE, over PEER or over p
 loss over or longer than one of these (percent); ms, us, TFLOP/s, GB/s or share of ceiling; a row of the profile; counter
 NAME; error (of the block lost; "error, normal 8192"). "of STAGE" or "of PEER" after it says of which, if not of the page's stage; "most" or "least" before it picks one of
 several problems, "mean" takes the geometric mean of their ratios. PROBLEM is as tables call it, a regime, or some words of a problem of a sweep. Then ", in RECORDING",
-", on GPU" and ", 1 digit" may follow. A / B is the ratio of two"""
+", on GPU" and ", 1 digit" may follow. A / B is the ratio of two. A stage that left the ladder is named by its folder"""
 
 
 class Found(NamedTuple):
@@ -104,7 +104,7 @@ def candidates(sources, stage, asked):
 
 
 def stage_named(sources, page_stage, word):
-    """None if it is a peer's name."""
+    """None if it is a peer's name, or the folder of a stage that left the ladder."""
     if word == "parent" or word is None:
         if page_stage is None:
             raise Failure("a page that is no stage's must say of which: 'of 05'")
@@ -113,15 +113,13 @@ def stage_named(sources, page_stage, word):
 
 
 def row_of(problem, stage, word):
-    return problem.row(stage.number) if stage else problem.peer(word)
+    return problem.row(stage.number) if stage else problem.peer(word) or problem.left_row(word)
 
 
 def speed_over(problem, own, stage, base, base_stage):
     """How many times as fast the row `own` is as stage or peer `base`, as tables say it; None if it was not timed."""
     if own and stage and base_stage and base_stage.number == own.parent and own.over_parent:
         return own.over_parent.value
-    if own and stage and not base_stage:
-        return problem.over_peer(own, base)
     other = row_of(problem, base_stage, base)
     return ratio(ms_if_right(other), ms_if_right(own))
 

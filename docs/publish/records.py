@@ -159,7 +159,7 @@ class Problem:
     """The rows of one problem."""
 
     def __init__(self, first):
-        self.first, self.shape, self.rows, self.peers = first, first.shape, [], []
+        self.first, self.shape, self.rows, self.peers, self.left = first, first.shape, [], [], []
         seen = f"{short_size(sum(first.window) + 1)} of " if "window" in first else ""  # keys of a window
         columns = f"{first.columns.replace('_', ' ')} " if "columns" in first else ""
         tiles = f"{first.tiles.replace('_', ' ')} " if "tiles" in first else ""
@@ -186,6 +186,10 @@ class Problem:
     def peer(self, name):
         return next((row for row in self.peers if row.peer == name), None)
 
+    def left_row(self, folder):
+        """Of a stage that left the ladder, by the folder that it had."""
+        return next((row for row in self.left if row.folder == folder), None)
+
     def over_peer(self, row, name):
         """How many times as fast as the peer the stage of a row is."""
         return ratio(ms_of(self.peer(name)), right_ms(row))
@@ -199,6 +203,9 @@ def by_problem(results):
     for peer in results.get("peers", []):
         if key_of(peer) in problems:
             problems[key_of(peer)].peers.append(peer)
+    for row in results.get("left", []):
+        if key_of(row) in problems:
+            problems[key_of(row)].left.append(row)
     return list(problems.values())
 
 

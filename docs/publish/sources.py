@@ -192,7 +192,8 @@ class Sources:
 
     def of_today(self, record):
         """A record as one of the stages of today: a stage that had another name by then has its own, and rows of a stage
-        that is no more are left out. A row whose parent is none of today's is compared with what its stage declares."""
+        that is no more are apart, in `left`. A row whose parent is none of today's is compared with what its stage
+        declares."""
         if not isinstance(record, records.Fields):
             return record
         known, kernels = self.called, record.get("kernels")
@@ -201,16 +202,18 @@ class Sources:
         if not isinstance(kernels, dict) or "rows" not in record:
             return record
         self.take_over(record)
+        for row in record.rows:
+            if row.get("folder") in kernels.keys() & known.keys():
+                row["shows_here"] = row.regime == known[row.folder].shows_in
         if all(name in known and known[name].folder == name for name in kernels):
             return record
         named = {row.stage: known.get(row.folder) for row in record.rows if row.get("folder") in kernels}
+        record["left"] = [row for row in record.rows if row.get("folder") in kernels.keys() - known.keys()]
         record["rows"] = [row for row in record.rows if row.get("folder") not in kernels or row.folder in known]
         for row in record.rows:
             if row.get("folder") in kernels:
                 stage, parent = known[row.folder], named.get(row.parent)
-                shows_here = row.get("shows_here") if row.folder == stage.folder else row.regime == stage.shows_in
-                row.update(stage=stage.number, folder=stage.folder, shows_here=shows_here,
-                           parent=parent.number if parent else stage.parent)
+                row.update(stage=stage.number, folder=stage.folder, parent=parent.number if parent else stage.parent)
         record["kernels"] = records.Fields({known[name].folder: own for name, own in kernels.items() if name in known})
         return records.derive(record)
 

@@ -1,6 +1,6 @@
 """Timings: each stage's rates and speedups over its parent."""
 
-from blocks import LEGEND, NOT_RECORDED, block, numbers
+from blocks import LEGEND, MOST_ROWS, NOT_RECORDED, block, numbers
 from markdown import bold, folded, percent, rounded, short_size, table, times, titled
 from records import (DRIFT, Fields, by_problem, counts_bytes, geometric_mean, libraries, ms_of, pass_of,
                      peer_names, ratio, right_ms, since)
@@ -117,35 +117,42 @@ def on_gpu(sources, record, stages):
 
 def stage_table(results, stage, made=""):
     """One stage against its parent, a row for each problem; empty if it was not timed. In sight are the problems where its
-    change should show and the worst of those where it is slower; all else, and what `made` it, is folded."""
+    change should show (of many those where it gains most and least) and the worst of those where it is slower; all else,
+    and what `made` it, is folded."""
     def milliseconds(row):
         return "" if ms_of(row) is None else f"{ms_of(row):.3f}"
 
     own, losses, all_rows = [], [], []
-    for problem in by_problem(results):
+    problems = [problem for problem in by_problem(results) if problem.row(stage.number) and problem.shape.d in stage.head_dims]
+    are_apart = len({problem.short_name for problem in problems}) == len(problems)
+    for problem in problems:
         row = problem.row(stage.number)
-        if not row or problem.shape.d not in stage.head_dims:
-            continue
         speedup = row.over_parent and bold(times(row.over_parent.value), row.shows_here)
-        all_rows.append([problem.short_name, milliseconds(problem.row(row.parent)), milliseconds(row) or row.why_not,
+        name = problem.short_name if are_apart else problem.full_name
+        all_rows.append([name, milliseconds(problem.row(row.parent)), milliseconds(row) or row.why_not,
                          percent(row.timing.noise, 1) if row.timing else "",
                          f"{rate(row)} {row.unit}" if row.timing else "",
                          percent(row.ceiling_share), speedup])
         if row.shows_here or row.regime == stage.shows_in:
-            own.append(all_rows[-1])
+            own.append((row.over_parent.value if row.over_parent else 0, all_rows[-1]))
         elif row.over_parent and round(row.over_parent.value, 2) < 1 - DRIFT:
             losses.append((row.over_parent.value, all_rows[-1]))
     multiplies = any(row.unit == "TFLOP/s" for row in results.rows if row.stage == stage.number)
     ceiling = ">of a bf16 GEMM" if stage.eight_bits and multiplies else ">of ceiling"  # none was timed in 8 bits
     columns = ["problem", ">parent's ms", ">its own ms", ">noise", ">rate", ceiling, ">over parent"]
     worst = sorted(losses, key=lambda pair: pair[0])[:WORST_IN_SIGHT] if own else losses
-    more = f"; slower by over {DRIFT:.0%}: {hidden} more" if (hidden := len(losses) - len(worst)) else ""
     compared = any(row[-1] for row in all_rows)  # or else the parent was not timed on these problems
+    in_sight = (0, 1, 2, -1) if compared else (0, 2, 4)
+    if len(own) > MOST_ROWS and compared:  # of a sweep: where it gains most and least
+        in_sight = (0, -1)
+        by_gain = sorted(own, key=lambda pair: pair[0])
+        own = [pair for pair in own if pair in by_gain[:1] + by_gain[-WORST_IN_SIGHT:]]
+    more = f"; slower by over {DRIFT:.0%}: {hidden} more" if (hidden := len(losses) - len(worst)) else ""
 
     def shown(rows, numbers):
         return table([columns[n] for n in numbers], [[row[n] for n in numbers] for row in rows])
 
-    return all_rows and (shown([*own, *(row for _, row in worst)] or all_rows, (0, 1, 2, -1) if compared else (0, 2, 4))
+    return all_rows and (shown([row for _, row in own + worst] or all_rows, in_sight)
                          + folded(f"All problems, with noise and rates{more}",
                                   made + shown(all_rows, [n for n in range(len(columns)) if compared or n not in (1, 6)])))
 

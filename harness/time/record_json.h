@@ -78,7 +78,7 @@ void rename_stages(std::vector<Row>& rows, std::map<std::string, std::string>& k
         if (!today.contains(row.folder)) continue;
         const Stage &stage = *today[row.folder], *parent = by_number[row.parent];
         if (parent == nullptr) parent = parent_at(stage, row.shape.d);
-        if (row.folder != stage.folder()) row.shows_here = row.regime == stage.shows_in;
+        row.shows_here = row.regime == stage.shows_in;
         row.stage = stage.number;
         row.folder = stage.folder();
         row.parent = parent != nullptr ? parent->number : -1;

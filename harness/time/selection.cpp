@@ -101,12 +101,12 @@ Selection select_timed(const std::vector<const Stage*>& named, bool whole, const
     selection.first_table = named.empty() && !whole && regime.empty();
     selection.stages = selection.shown = named;
     if (named.empty()) {
-        // A stage whose change shows in a sweep alone is for that one.
+        // A stage whose change shows in a sweep alone is for that one, but gradients are wanted everywhere.
         const auto is_of_part = [&](const Stage& stage) {
             const Regime* known = regime_named(stage.shows_in);
             return !is_core(stage) && !is_experiment(stage) && known != nullptr &&
-                   (!known->sweep || shows_in(stage, regime)) && stage.products == Products::of_16_bits &&
-                   runs && runs(stage);
+                   (!known->sweep || stage.pass == Pass::backward || shows_in(stage, regime)) &&
+                   stage.products == Products::of_16_bits && runs && runs(stage);
         };
         std::set<int> parts;
         for (const Stage& stage : stages()) {

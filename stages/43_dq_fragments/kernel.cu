@@ -1,6 +1,8 @@
-// Stage 43: dQ by fragments. The sums of dQ lie as a warp's registers hold them: the 16 bytes that a lane has
-// of a fragment, after those of the lane before. So a lane adds 16 bytes at a time, and what a warp adds lies
-// together. The last kernel puts the columns in order.
+// Stage 43: fused gradients. A block has a key tile, computes P and dS once, and uses dS three times: for dK,
+// and from shared memory for dQ, whose rows belong to all blocks. They add to it by atomics in fp32. Five
+// products instead of seven. FlashAttention-2 (arXiv 2307.08691), algorithm 2. The sums of dQ lie as a warp's
+// registers hold them: the 16 bytes that a lane has of a fragment, after those of the lane before. So a lane
+// adds 16 bytes at a time, and what a warp adds lies together. The last kernel puts the columns in order.
 
 #include "stages/device.cuh"
 
@@ -331,10 +333,12 @@ void backward(const Problem& p) {
 }
 
 using Dims = HeadDims<64, 128, 256>;
-LADDER_STAGE(backward, Dims, .number = 43, .name = "dq_fragments", .parent = 42,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {64, 64}, {64, 64}, {32, 32}),
-             .change = "sums of dQ in the order of a warp's registers: a lane adds 16 bytes at a time",
-             .shows_in = "backward", .pass = Pass::backward, .repeats_exactly = false,
-             .workspace_bytes = workspace_bytes);
+LADDER_STAGE(
+    backward, Dims, .number = 43, .name = "dq_fragments", .parent = 41,
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc), {64, 64}, {64, 64}, {32, 32}),
+    .change = "one kernel by key tiles, which adds to dQ by 16-byte atomics: five products for seven",
+    .shows_in = "backward", .pass = Pass::backward,
+    .diff_budget = 90,  // a fifth product, and the order of its sums: without it atomics cost more
+    .repeats_exactly = false, .workspace_bytes = workspace_bytes);
 
 }  // namespace

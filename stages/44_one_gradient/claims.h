@@ -2,7 +2,7 @@
 /// What 44 to 46 count alike: two warps share their keys, and each sums up one gradient.
 #pragma once
 
-#include "../42_fused_gradients/claims.h"
+#include "../43_dq_fragments/claims.h"
 
 namespace ladder::formulas {
 

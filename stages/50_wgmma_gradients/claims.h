@@ -28,7 +28,7 @@ struct GradientTiles {
     bool whole() const { return !p.causal && p.Nq() % 128 == 0 && p.Nk() % 128 == 0; }
 };
 
-/// The order of key tiles from 54 on, in other sections and directions in 58, and into how many parts 55
+/// The order of key tiles in 55, in other sections and directions in 58, and into how many parts 55
 /// divides their query tiles: as many as end soonest.
 struct KeyTileOrder {
     Count Tc, heads, section = 1;

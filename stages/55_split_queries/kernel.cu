@@ -1,5 +1,8 @@
-// Stage 55: split queries. Several blocks divide the query tiles of a key tile, over all heads of the group.
-// Each writes its part of dK and dV in fp32 to the workspace, and the last kernel adds the parts in order.
+// Stage 55: split queries, the longest first. Under a causal mask a block's work shrinks with the number of
+// its key tile. So blocks take the first key tile of several heads, then the second one: the longest start
+// first. What a section of heads reads and adds stays in the L2 cache. Where blocks are few, several divide
+// the query tiles of a key tile, over all heads of the group. Each writes its part of dK and dV in fp32 to
+// the workspace, and the last kernel adds the parts in order.
 
 #include "stages/hopper.cuh"
 
@@ -66,11 +69,12 @@ void backward(const Problem& p) {
 }
 
 using Dims = HeadDims<64, 128>;
-LADDER_STAGE(backward, Dims, .number = 55, .name = "split_queries", .parent = 54,
-             .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
-             .change = "blocks divide the query tiles of a key tile; parts of dK and dV are added in order",
-             .shows_in = "backward", .pass = Pass::backward,
-             .most_lines = 500,  // five products, a sender of dQ
-             .repeats_exactly = false, .workspace_bytes = workspace_bytes);
+LADDER_STAGE(
+    backward, Dims, .number = 55, .name = "split_queries", .parent = 51,
+    .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
+    .change = "under a mask the longest blocks start first; several divide the queries of a key tile",
+    .shows_in = "gradients-odd", .pass = Pass::backward, .diff_budget = 130,
+    .most_lines = 500,  // with an order and parts, which fill the SMs together; five products, a sender
+    .repeats_exactly = false, .workspace_bytes = workspace_bytes);
 
 }  // namespace

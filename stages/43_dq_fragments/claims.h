@@ -1,5 +1,5 @@
 /// @file
-/// What 42 and its children count alike: a block has a key tile, and adds what its keys give to dQ.
+/// What 43 and its children count alike: a block has a key tile, and adds what its keys give to dQ.
 #pragma once
 
 #include "../41_recompute/claims.h"
@@ -81,7 +81,7 @@ inline void claim_fragments(Claims& c, const KeyTiles& of) {
     c.is("global_load_bytes", loads_of_tiles(p, of) + p.heads() * up_to(p.Nq(), 16) * 16 * p.d() * 4);
 }
 
-/// The tiles of 42 and 43
+/// The tiles of 43
 inline KeyTiles whole_gradients(const Counted& p) {
     return {.slices = 1,
             .warps = p.d() == 256 ? 2u : 4u,
