@@ -1,12 +1,13 @@
 // Stage 82: FP8 cache. K and V are e4m3, with a scale per head or per token; warps convert them to 16 bits
 // before mma.
 
-#include "stages/82_fp8_cache/scales.cuh"
 #include "stages/device.cuh"
 
 namespace {
 
 using namespace ladder;
+
+#include "stages/82_fp8_cache/scales.cuh"
 
 constexpr int Br = 16;                          // query rows of a tile
 constexpr int warps = 4, threads = 32 * warps;  // of a block

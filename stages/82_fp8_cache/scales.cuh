@@ -1,9 +1,5 @@
 // The scales of a cache in e4m3: one for each head of a request, or one for each token of each head.
-#pragma once
-
-#include "stages/device.cuh"
-
-namespace ladder {
+// Part of the kernel's namespace.
 
 /// One scale of K and one of V. That of K goes with the softmax scale, and that of V with the division by l.
 struct HeadScales {
@@ -100,5 +96,3 @@ struct TokenScales {
         return 1.0f;
     }
 };
-
-}  // namespace ladder
