@@ -43,21 +43,22 @@ const char* name(Backend backend) {
 }
 
 const std::vector<FeatureWords>& feature_words() {
-    static const std::vector<FeatureWords> words{{Feature::window, "window", "a sliding window"},
-                                                 {Feature::columns, "columns", "column bounds"},
-                                                 {Feature::documents, "documents", "packed documents"},
-                                                 {Feature::lengths, "lengths", "lengths of requests"},
-                                                 {Feature::pages, "pages", "K and V in pages"},
-                                                 {Feature::prefix, "prefix", "a shared prefix"},
-                                                 {Feature::ranks, "ranks", "several ranks"},
-                                                 {Feature::tiles, "tiles", "lists of tiles"},
-                                                 {Feature::dropout, "dropout", "dropout"},
-                                                 {Feature::softcap, "softcap", "a softcap of the scores"},
-                                                 {Feature::alibi, "alibi", "ALiBi"},
-                                                 {Feature::sinks, "sinks", "attention sinks"},
-                                                 {Feature::promotion, "promotion", "promotion"},
-                                                 {Feature::tree, "tree", "a draft that is a tree"},
-                                                 {Feature::token_scales, "token_scales", "a scale for each token"}};
+    static const std::vector<FeatureWords> words{
+        {Feature::window, "window", "a sliding window"},
+        {Feature::columns, "columns", "column bounds"},
+        {Feature::documents, "documents", "packed documents"},
+        {Feature::lengths, "lengths", "lengths of requests"},
+        {Feature::pages, "pages", "K and V in pages"},
+        {Feature::prefix, "prefix", "a shared prefix"},
+        {Feature::ranks, "ranks", "several ranks"},
+        {Feature::tiles, "tiles", "lists of tiles"},
+        {Feature::dropout, "dropout", "dropout"},
+        {Feature::softcap, "softcap", "a softcap of the scores"},
+        {Feature::alibi, "alibi", "ALiBi"},
+        {Feature::sinks, "sinks", "attention sinks"},
+        {Feature::promotion, "promotion", "promotion"},
+        {Feature::tree, "tree", "a draft that is a tree"},
+        {Feature::token_scales, "token_scales", "a scale for each token"}};
     return words;
 }
 
