@@ -74,7 +74,7 @@ struct TokenScales {
         largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 1));
         largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2)) * 0x1p-15f;
         if (largest > unit) {  // in all lanes
-            const float alpha = unit / largest;
+            const float alpha = divide(unit, largest);
 #pragma unroll
             for (int c = 0; c < 4 * columns; ++c) O[c / 4][c % 4] *= alpha;
             unit = largest;
