@@ -236,7 +236,12 @@ TEST_CASE("peers.py times the FlashAttention project's packages", "[timing][peer
             peers.release();
         }
     }
+    const Names repeatable{"FlashAttention-4-deterministic"};
+    CHECK(peers.prepare(c, repeatable) == Names{"is for gradients"});
     c.pass = Pass::backward;
+    CHECK(peers.prepare(c, repeatable) == Names{""});
+    CHECK(peers.time("FlashAttention-4-deterministic") == 2 * 1.375);
+    peers.release();
     CHECK(peers.prepare(c, in_8_bits) == Names{"has no gradients", "has no gradients"});
     CHECK(peers.prepare(c, flash) == Names{"This flash attention build does not support backward.", ""});
     CHECK(peers.time("FlashAttention-4") == 2.5);
@@ -387,6 +392,7 @@ TEST_CASE("peers.py says what is missing", "[timing][peers]") {
                   {"FlashAttention-3-FP8", "the package flash-attn-3 or fa3-fwd is not installed"},
                   {"cuDNN-FP8", "the package nvidia-cudnn-frontend is not installed"},
                   {"FlashAttention-4", "the package flash-attn-4 is not installed"},
+                  {"FlashAttention-4-deterministic", "the package flash-attn-4 is not installed"},
                   {"FlashInfer", "the package flashinfer-python is not installed"}});
     Peers peers = python_peers("crash");
     contains(failure([&] { peers.prepare(small_options().cases[0].problem, {"cuDNN"}); }),

@@ -45,7 +45,7 @@ std::vector<std::string> Peers::named(const std::string& words, const std::vecto
     std::vector<std::string> all = words == "all" ? usual : Peers::usual(), names;
     all.insert(all.end(), further().begin(), further().end());
     if (words == "all") return all;
-    all.insert(all.end(), {"FlashAttention-3-FP8", "cuDNN-FP8"});
+    all.insert(all.end(), {"FlashAttention-3-FP8", "FlashAttention-4-deterministic", "cuDNN-FP8"});
     std::istringstream parts(words + ",");
     for (std::string word; std::getline(parts, word, ',');) {
         if (std::find(all.begin(), all.end(), word) == all.end())

@@ -68,7 +68,7 @@ PACKAGES = {"flex": {"triton": "triton", "pytorch-triton": "triton"},
             "FlashAttention-3": {"flash-attn-3": "flash_attn_interface", "fa3-fwd": "fa3_fwd_interface"},
             "FlashAttention-3-FP8": {"flash-attn-3": "flash_attn_interface", "fa3-fwd": "fa3_fwd_interface"},
             "cuDNN-FP8": {"nvidia-cudnn-frontend": "cudnn"},
-            "FlashAttention-4": {"flash-attn-4": "flash_attn.cute"},
+            **dict.fromkeys(("FlashAttention-4", "FlashAttention-4-deterministic"), {"flash-attn-4": "flash_attn.cute"}),
             "FlashInfer": {"flashinfer-python": "flashinfer"}}
 FOUND = {name: next(((package, found.version) for package in packages
                      for found in importlib.metadata.distributions(name=package)), None)
@@ -376,6 +376,10 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
     elif query.shape[2] < key.shape[2] and not query.requires_grad:
         attention = getattr(library, "flash_attn_with_kvcache", attention)
     options = {}
+    if name == "FlashAttention-4-deterministic":
+        if not query.requires_grad:
+            raise ValueError("is for gradients")
+        options["deterministic"] = True
     batch, keys = tensors[1].shape[:2]
     if lengths or page_size:
         function, argument = (("flash_attn_with_kvcache", "cache_seqlens") if name == "FlashAttention-3" else
@@ -385,7 +389,7 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
         tensors[1:] = pool_of(key, page_size), pool_of(value, page_size)
         options["page_table"] = integers(block_table(batch, keys // page_size, prefix // page_size))
     if window != (None, None):  # FlashAttention-3 takes -1 for all
-        all_keys = None if name == "FlashAttention-4" else -1
+        all_keys = None if name.startswith("FlashAttention-4") else -1
         options["window_size"] = tuple(all_keys if side is None else side for side in window)
     if mask:
         options, causal = in_blocks(query, key, causal, window, **mask), False
