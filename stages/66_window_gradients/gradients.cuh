@@ -177,6 +177,13 @@ __device__ void add_product(const std::uint32_t (&A)[Br / 4], const T (&X)[d / 6
     wgmma_commit();
 }
 
+/// Reads what belongs to this lane's columns of S^T (64, 64): two in eight of 64 floats in shared memory.
+__device__ void read_columns(const float* from, float2 (&to)[8]) {
+    const int t = threadIdx.x % 4;
+#pragma unroll
+    for (int c = 0; c < 8; ++c) to[c] = load_pair(from + 8 * c + 2 * t);
+}
+
 /// Turns 64 columns of this warpgroup's S^T (64, Br), queries from 64 half on, into P^T = exp(scale S^T - L),
 /// 0 where masked, and rounds what dropout keeps. Lanes hold keys g and g + 8 of their warp's 16. `column`
 /// gives the rows that see one of the two, counted from the lane's first row. S becomes P times the score's
@@ -365,6 +372,8 @@ __global__ void __launch_bounds__(threads, 1)
         float S[Br / 2], dP[Br / 2];  // transposed: (64 keys, Br queries)
         std::uint32_t P[Br / 4], dS[Br / 4];
         mbarrier_try_wait(&shared.full[slot], k / depth);
+        float2 L[8];                                    // of this lane's columns, 64 queries at a time
+        if (d == 128) read_columns(shared.L[slot], L);  // or ptxas may put it behind most of the products
         wgmma_fence();
         multiply_rows<T, d>(matrix_descriptor(shared.K[G]), matrix_descriptor(shared.Q[slot]), S);
         multiply_rows<T, d>(matrix_descriptor(shared.V[G]), matrix_descriptor(shared.dO[slot]), dP);
@@ -383,9 +392,7 @@ __global__ void __launch_bounds__(threads, 1)
             const auto columns = [&] { return tiles.columns(p, own, queries[n], fetched, key, row + 2 * t); };
             Score score(p, b, queries[n].head);
             score.move_to_keys((key - own.keys.end) - (row + 2 * t - own.rows.end));
-            float2 L[8];
-#pragma unroll
-            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][64 * half + 8 * c + 2 * t]);
+            if (d == 64) read_columns(&shared.L[slot][64 * half], L);
             const auto kept = Dropout::template read<Br>(shared.kept[slot], half, threadIdx.x - 128);
             if (half == 0) wgmma_wait<1>(S);
             choose(score, [&](const auto& chosen) {

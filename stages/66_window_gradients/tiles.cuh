@@ -2,9 +2,9 @@
 // it.
 
 /// An entry of a block's transposed list: a tile of 64 query rows. For each 64 keys of the block it is full,
-/// hidden, crossed by the edge of a causal mask or of K, or the partial tile with this number.
+/// hidden, or the partial tile with this number.
 struct alignas(16) QueryTile {
-    static constexpr int full = -1, hidden = -2, edge = -3;
+    static constexpr int full = -1, hidden = -2;
     int head, row, kind[2];  // query head, first row
 };
 
@@ -22,20 +22,13 @@ __device__ void look_up(const TileList& list, std::int64_t r, int j, bool partia
     }
 }
 
-/// The same for query tile i of head h: by both lists, or without lists by a causal mask and the end of K
+/// The same for query tile i of head h, by both lists
 template <int pieces>
 __device__ void classify(const Problem& p, int b, int h, int i, int j, int (&kind)[groups]) {
-    if (p.tiles.heads > 0) {
-        const int head = b % p.tiles.batches * p.tiles.heads + h / (p.H / p.tiles.heads);
-        const std::int64_t r = std::int64_t{head} * ceil_div(p.Nq, 64) + i;
-        look_up<pieces>(p.tiles.full, r, j, false, kind);
-        return look_up<pieces>(p.tiles.partial, r, j, true, kind);
-    }
-    const int reach = p.causal ? i * 64 + p.Nk - p.Nq : p.Nk;  // row 64 i sees no key past it
-    for (int g = 0; g < pieces; ++g) {
-        if ((j + g) * 64 < min(p.Nk, reach + 64)) kind[g] = QueryTile::edge;
-        if ((j + g + 1) * 64 <= min(p.Nk, reach + 1)) kind[g] = QueryTile::full;
-    }
+    const int head = b % p.tiles.batches * p.tiles.heads + h / (p.H / p.tiles.heads);
+    const std::int64_t r = std::int64_t{head} * ceil_div(p.Nq, 64) + i;
+    look_up<pieces>(p.tiles.full, r, j, false, kind);
+    look_up<pieces>(p.tiles.partial, r, j, true, kind);
 }
 
 /// The most entries of a block's list: all query tiles of a group of heads, and one that fills the last slot
@@ -45,10 +38,9 @@ __host__ __device__ int most_visits(const Shape& p) {
 
 /// Which of 16 keys from first_key on a query row sees, in a tile that is not full: a bit each
 __device__ unsigned visible_keys(const Problem& p, int kind, int row, int first_key) {
+    if (kind == QueryTile::hidden) return 0;
     const std::uint64_t* bits = p.tiles.bits + std::int64_t{kind} * 64 + row % 64;
-    if (kind >= 0) return load(reinterpret_cast<const std::uint16_t*>(bits) + first_key % 64 / 16);
-    const int seen = min(p.Nk, p.causal ? row + 1 + p.Nk - p.Nq : p.Nk) - first_key;
-    return kind == QueryTile::hidden || seen <= 0 ? 0 : 0xffff >> max(0, 16 - seen);
+    return load(reinterpret_cast<const std::uint16_t*>(bits) + first_key % 64 / 16);
 }
 
 /// What a kernel finds out before: the transposed lists of all blocks

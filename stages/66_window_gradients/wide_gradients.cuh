@@ -146,8 +146,7 @@ __global__ void __launch_bounds__(threads, 1)
             score.move_to_keys((key - own.keys.end) - (row - own.rows.end));
             wgmma_wait<0>(S);
             float2 L[8];
-#pragma unroll
-            for (int c = 0; c < 8; ++c) L[c] = load_pair(&shared.L[slot][8 * c + 2 * t]);
+            read_columns(shared.L[slot], L);
             const auto kept = Dropout::template read<Br>(shared.kept[slot], 0, threadIdx.x % 128);
             choose(score, [&](const auto& chosen) {
                 exponentiate<T, Br>(chosen, masked, columns, kept, 0, L, S, P);
