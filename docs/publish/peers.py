@@ -18,6 +18,10 @@ class Contender:
         self.stage = stage
         self.name, self.short = (stage.folder, f"{stage.number:02}") if stage else ("fastest", "fastest")
 
+    def compares_with(self, peer):
+        """Gradients that are the same bits in each run are compared with those of a stage that exists for it."""
+        return not peer.endswith("-deterministic") or bool(self.stage and self.stage.for_order)
+
     def row(self, problem):
         if self.stage:
             return problem.row(self.stage.number)
@@ -54,19 +58,19 @@ def mean_and_minimum(ratios, problems):
     return f"{times(geometric_mean(ratios))}, {times(min(ratios))}{some}"
 
 
-def summary(problems, contenders, peers):
+def summary(problems, pairs):
     """A row for each head dimension, if there are several, and one for all: means of the ratios, and their minima."""
     dims = sorted({problem.shape.d for problem in problems})
     rows = []
     for d in [*(dims if len(dims) > 1 else []), None]:
-        ratios = [[problem.over_peer(contender.row(problem), peer) for contender in contenders for peer in peers]
+        ratios = [[problem.over_peer(contender.row(problem), peer) for contender, peer in pairs]
                   for problem in problems if d in (None, problem.shape.d)]
         known = [values for values in ratios if any(value is not None for value in values)]
         cells = []
-        for column in range(len(contenders) * len(peers)):
+        for column, (_, peer) in enumerate(pairs):
             # Of the problems that some stage and this peer have: a mean over fewer would be taken for theirs.
-            of_peer = [values for values in known
-                       if any(value is not None for value in values[column % len(peers)::len(peers)])]
+            same = [n for n, (_, other) in enumerate(pairs) if other == peer]
+            of_peer = [values for values in known if any(values[n] is not None for n in same)]
             cells.append(mean_and_minimum([values[column] for values in of_peer], len(known)))
         rows.append([f"d={d}" if d else "all", *cells])
     return rows
@@ -77,7 +81,8 @@ def comparisons(sources, results, only=None, few=3):
     fast as each peer each stage is; of more than `few` stages, only the fastest on that problem. Then one with the
     means of these ratios. As triples of title, table, and whether it is one of means."""
     contenders, peers, found = contenders_of(sources, results, only, few), peer_names(results), []
-    pairs = [f">{contender.short} over {peer}" for contender in contenders for peer in peers]
+    pairs = [(contender, peer) for contender in contenders for peer in peers if contender.compares_with(peer)]
+    ratios = [f">{contender.short} over {peer}" for contender, peer in pairs]
     for kind in KINDS:
         problems = [problem for problem in of_kind(results, kind) if not only or problem.shape.d in only.head_dims]
         if not problems:
@@ -89,13 +94,13 @@ def comparisons(sources, results, only=None, few=3):
             any_reason = any_reason or bool(reasons)
             rows.append([problem_name(sources, problem), *(contender.cell(problem) for contender in contenders),
                          *(rate(problem.peer(peer)) for peer in peers),
-                         *(times(problem.over_peer(contender.row(problem), peer)) for contender in contenders
-                           for peer in peers), "; ".join(reasons)])
-        columns = ["problem", *(f">{name}" for name in [*(c.name for c in contenders), *peers]), *pairs, ""]
+                         *(times(problem.over_peer(contender.row(problem), peer)) for contender, peer in pairs),
+                         "; ".join(reasons)])
+        columns = ["problem", *(f">{name}" for name in [*(c.name for c in contenders), *peers]), *ratios, ""]
         shown = rows if any_reason else [row[:-1] for row in rows]
         found.append((kind[2], table(columns if any_reason else columns[:-1], shown), False))
         if pairs:
-            means = table(["problems", *pairs], summary(problems, contenders, peers))
+            means = table(["problems", *ratios], summary(problems, pairs))
             found.append(("Geometric mean and minimum of the ratios", means, True))
     return found
 

@@ -258,10 +258,10 @@ class Sources:
                      and not self.changed_since(results, stages)), None)
 
     def newest_with(self, stage):
-        """The newest timing, whole or not, of this stage's kernel, as it is rather than as it was: where its change should
-        show, and next to its parent, if that was timed; on the GPU that pages speak of. None if there is none."""
-        found = [(not self.changed_since(results, [stage]), any(row.shows_here for row in rows),
-                  any(row.stage == stage.parent for row in results.rows), SHOWN_GPU in results.hardware.gpu, results)
+        """The newest timing, whole or not, of this stage's kernel, where its change should show: as it is rather than as it
+        was, and next to its parent, if that was timed; on the GPU that pages speak of. None if there is none."""
+        found = [(any(row.shows_here for row in rows), not self.changed_since(results, [stage]),
+                  any(row.over_parent for row in rows if row.shows_here), SHOWN_GPU in results.hardware.gpu, results)
                  for results in self.timings[::-1]
                  if (rows := [row for row in results.rows if row.stage == stage.number and row.timing])
                  and stage.folder in results.kernels]

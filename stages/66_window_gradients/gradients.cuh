@@ -373,7 +373,7 @@ __global__ void __launch_bounds__(threads, 1)
         std::uint32_t P[Br / 4], dS[Br / 4];
         mbarrier_try_wait(&shared.full[slot], k / depth);
         float2 L[8];                                    // of this lane's columns, 64 queries at a time
-        if (d == 128) read_columns(shared.L[slot], L);  // or ptxas may put it behind most of the products
+        if (d == 128) read_columns(shared.L[slot], L);  // or ptxas may read it after most products
         wgmma_fence();
         multiply_rows<T, d>(matrix_descriptor(shared.K[G]), matrix_descriptor(shared.Q[slot]), S);
         multiply_rows<T, d>(matrix_descriptor(shared.V[G]), matrix_descriptor(shared.dO[slot]), dP);
