@@ -356,10 +356,9 @@ def with_slopes(query, key, slopes, softcap, tensors):
 
 def flash_attention(name, query, key, value, causal, window, documents=None, lengths=None, page_size=None, prefix=0,
                     softcap=None, alibi=None, sinks=None, **mask):
-    """The FlashAttention project's own, of tensors (B, N, heads, d); of documents (N, heads, d). FlashAttention-4 is
-    compiled, which takes seconds. FlashAttention-3 has another call for more keys than query rows, a cache: it splits
-    them where blocks are few. Both take lengths and pages, here in a random order; a prefix that requests share is in
-    the block tables of all. For FP8 Q, K and V are converted beforehand; its scales are 1."""
+    """The FlashAttention project's own, of tensors (B, N, heads, d); of documents (N, heads, d). FlashAttention-3 has
+    another call for a cache, which splits keys where blocks are few. Both take lengths and pages, here in a random order;
+    a prefix is in the block tables of all requests. For FP8 Q, K and V are converted beforehand; its scales are 1."""
     library = importlib.import_module(PACKAGES[name][FOUND[name][0]])
     tensors = [tensor.transpose(1, 2) for tensor in (query, key, value)]
     if name == "FlashAttention-3-FP8":
@@ -375,11 +374,9 @@ def flash_attention(name, query, key, value, causal, window, documents=None, len
                             cu_seqlens_k=bounds[1].contiguous(), max_seqlen_q=longest[0], max_seqlen_k=longest[1])
     elif query.shape[2] < key.shape[2] and not query.requires_grad:
         attention = getattr(library, "flash_attn_with_kvcache", attention)
-    options = {}
-    if name == "FlashAttention-4-deterministic":
-        if not query.requires_grad:
-            raise ValueError("is for gradients")
-        options["deterministic"] = True
+    options = {"deterministic": True} if name.endswith("-deterministic") else {}
+    if options and not query.requires_grad:
+        raise ValueError("is for gradients")
     batch, keys = tensors[1].shape[:2]
     if lengths or page_size:
         function, argument = (("flash_attn_with_kvcache", "cache_seqlens") if name == "FlashAttention-3" else
@@ -485,8 +482,7 @@ def main():
            missing={name: f"the package {' or '.join(PACKAGES[name])} is not installed"
                     for name, found in FOUND.items() if found is None})
     peers = Peers()
-    for line in sys.stdin:
-        request = json.loads(line)
+    for request in map(json.loads, sys.stdin):
         if request["do"] == "prepare":
             answer(why_not=peers.prepare(request))
         elif request["do"] == "time":
