@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(32) find_visits(const Problem p, const Transpo
     store(lists.slots + list, ceil_div(count, tiles));
 }
 
-/// Lists of full and partial tiles. Without lists, a causal mask.
+/// Lists of full and partial tiles
 struct Tiles {
     using Lists = TransposedLists;
     using Shared = Nothing;
