@@ -1975,9 +1975,9 @@ def orders_of_dQ(f):
             for at, i in enumerate(range(per_key * j, per_key * keys)[::step]):
                 f.cell(left + unit * start + width * at, top, width, height, str(i), "pink" if i == marked else "shared",
                        0.6 if i == marked else 0.25, size=SMALL, bold=i == marked)
-    panel(14, "upward, at d = 64: last key tile first", [(j, 0) for j in range(keys - 1, -1, -1)], 1, 1, 3)
-    panel(124, "downward, at d = 128: first key tile first", [(j, j) for j in range(keys)], -1, 2, 6)
-    f.note(234, "512 queries and keys. Time goes to the right; the numbers are query tiles, of 128 rows at d = 64 and of 64 at d = 128. "
+    panel(14, "upward, tiles of 128 rows: last key tile first", [(j, 0) for j in range(keys - 1, -1, -1)], 1, 1, 3)
+    panel(124, "downward, tiles of 64 rows: first key tile first", [(j, j) for j in range(keys)], -1, 2, 6)
+    f.note(234, "512 queries and keys. Time goes to the right; the numbers are query tiles. "
            "One query tile is marked in each: the key tiles reach it in the order of the sum. Above, no block waits, and the "
            "longest begins last; below, the longest begins first, and each other block waits for hops.")
 

@@ -1,6 +1,7 @@
 // Launches one kernel instead of three: no kernel reads Q, K and V beforehand, finds maxima or writes rounded
 // copies. The attention kernel copies and multiplies the same tiles as the parent's. V comes by panels of 128
-// columns: at d = 256 two copies for each tile. A warp reads twice, then meets, and then writes twice.
+// columns: at d = 256 two copies for each tile. A warp reads all keys of 16 columns, then meets, and then
+// writes.
 #include "../70_fp8_products/claims.h"
 
 using namespace ladder;
@@ -22,7 +23,7 @@ void claim(Claims& c) {
     c.is("workspace_bytes", 4);
     c.is("global_store_bytes", output_bytes(p));
     c.is("divides", rows * in_a_quad);
-    c.is("warp_syncs", parent.warp_syncs + copied * fp8_Bc(p) / 64 * p.d() / 16 + warps * more_panels);
+    c.is("warp_syncs", parent.warp_syncs + copied * p.d() / 16 + warps * more_panels);
     c.is("bulk_loads", parent.bulk_loads + more_panels);
     // Of the producer, which announces a panel's bytes and waits for its slot, and of the warps
     c.is("mbarrier_arrivals", parent.mbarrier_arrivals + (1 + warps) * more_panels);
