@@ -243,7 +243,8 @@ TEST_CASE("peers.py times the FlashAttention project's packages", "[timing][peer
     peers.release();
     c.pass = Pass::forward;
     c.dtype = DType::fp16;
-    CHECK(peers.prepare(c, flash)[0] == "This flash attention build does not support FP16.");
+    CHECK(peers.prepare(c, flash) ==
+          Names{"This flash attention build does not support FP16.", "", "is for gradients"});
     c.shape.d = 512;
     CHECK(peers.prepare(c, {"FlashAttention-4"}) == Names{"head_dim=512 is not supported on SM90."});
     c.shape.d = 60;
@@ -303,7 +304,8 @@ TEST_CASE("peers.py times softcap, ALiBi and sinks where a library has them", "[
     if (!has_python()) return;  // tests/python/test_peers.py has the scores
     Peers peers = python_peers("", with_packages);
     Case c = small_options().cases[0].problem;
-    const Names names{"cuDNN", "FlashAttention-3", "FlashAttention-3-FP8", "FlashAttention-4", "flex"};
+    const Names names{"FlashAttention-2", "FlashAttention-3", "FlashAttention-3-FP8", "FlashAttention-4",
+                      "flex"};
     c.features.softcap = 30;
     CHECK(peers.prepare(c, names) == Names{"is not timed with softcap", "", "", "", ""});
     CHECK(peers.time("FlashAttention-3") == 2 * 0.75);  // more keys than rows: as a cache
@@ -351,15 +353,13 @@ TEST_CASE("peers.py times caches: lengths, pages and a shared prefix", "[timing]
     CHECK(peers.time("FlashAttention-4") == 0.875);
     CHECK(peers.time("FlashInfer") == 1.0 + 0.125 + 0.25);
     peers.release();
-    c.features = {};
-    c.shape.Nk = 48;
+    c.features = {}, c.shape.Nk = 48;
     CHECK(peers.prepare(c, {"FlashInfer"}) == Names{""});  // in pages of 16, one after the other
     c.features.window = {5, 0};
     CHECK(peers.prepare(c, {"FlashInfer"}) == Names{"is not timed with a window"});
     c.features = {.lengths = "48,16,48", .page_size = 8, .prefix = 16};
     CHECK(peers.prepare(c, {"FlashInfer"}) == Names{"is not timed with requests without keys of their own"});
-    c.features = {};
-    c.shape.Nq = 17;
+    c.features = {}, c.shape.Nq = 17;
     CHECK(peers.prepare(c, {"FlashInfer"}) == Names{"is timed with 16 query rows at most"});
 }
 

@@ -226,6 +226,7 @@ class TimesTest(unittest.TestCase):
         for timings, ms in (([recorded(3.0, **{stage.folder: now}), recorded(2.0, **{stage.folder: now})], 2.0),
                             ([recorded(3.0, **{stage.folder: now}), recorded(2.0, **{stage.folder: "an older one"})], 3.0),
                             ([recorded(3.0, **{stage.folder: now}), recorded(2.0, False, **{stage.folder: now})], 3.0),
+                            ([recorded(3.0, **{stage.folder: "an older one"}), recorded(2.0, False, **{stage.folder: now})], 3.0),
                             ([recorded(2.0, False, **{stage.folder: now})], 2.0),
                             ([recorded(3.0, parent=3, **{stage.folder: now}), recorded(2.0, **{stage.folder: now})], 3.0),
                             ([recorded(3.0, gpu=SHOWN_GPU, **{stage.folder: now}), recorded(2.0, **{stage.folder: now})], 3.0),
@@ -307,6 +308,16 @@ class PeersTest(unittest.TestCase):
         fastest = cells(peers.comparisons(HERE, results)[0][1])
         self.assertTrue(fastest[0]["fastest"].endswith(" (04)"))
         self.assertEqual((fastest[0]["fastest over FlashAttention-2"], fastest[3]["fastest"]), ("1.50x", "-"))
+
+    def test_gradients_in_one_order_are_compared_with_a_stage_that_exists_for_it(self):
+        results = self.sweep()
+        for peer in results.peers[::2]:
+            peer["peer"] = "FlashAttention-4-deterministic"
+        for in_order, ratios in ((False, []), (True, ["04 over FlashAttention-4-deterministic"])):
+            with patch.object(HERE.stage(4), "for_order", in_order):
+                for _, shown, _ in peers.comparisons(HERE, results):
+                    self.assertEqual([name for name in cells(shown)[0] if name.endswith("over FlashAttention-4-deterministic")],
+                                     ratios)
 
     def test_without_peers_no_ratios_and_no_mean(self):
         results = self.sweep()

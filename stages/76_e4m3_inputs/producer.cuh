@@ -51,7 +51,7 @@ __device__ void produce(const Problem& p, const PanelMaps<d>& maps, const TileOr
         for (; k < end; ++k) {
             const int slot = k % depth;
             mbarrier_try_wait(&shared.V_empty[slot], k / depth - 1);  // tile k - depth has been read
-#pragma unroll 1
+#pragma unroll 1  // a copy for each panel would keep addresses of its own
             for (int panel = 0; panel < panels; ++panel) {
                 const int n = panels * k + panel, rows_slot = n % V_slots;
                 mbarrier_try_wait(&shared.rows_full[rows_slot], n / V_slots);

@@ -14,7 +14,7 @@ __device__ void transpose(int warp, const e4m3x2 (&rows)[Bc][64], e4m3x2 (*V)[64
 #pragma unroll 1                                                   // few registers are left to these warps
     for (int c = 8 * (warp - 1); c < columns / 2; c += 8 * transposing_warps) {
         int to[] = {64 * row + (lane / 16 ^ row % 8) * 8};  // keys 0 to 15 of that row, or 16 to 31
-        fence_operand(to);  // to ptxas: addresses are computed from it anew, since they would fill registers
+        fence_operand(to);  // to nvcc: addresses are computed from it anew, since they would fill registers
         std::uint32_t r[Bc / 32][4];
 #pragma unroll
         for (int n = 0; n < Bc / 32; ++n) ldmatrix_transposed(r[n], &rows[32 * n + lane][c ^ lane % 8 * 8]);
