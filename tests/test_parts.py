@@ -15,6 +15,7 @@ sys.dont_write_bytecode = True
 
 import errors  # noqa: E402
 import fastest  # noqa: E402
+import found  # noqa: E402
 import parts  # noqa: E402
 import peer_tests  # noqa: E402
 import replaced  # noqa: E402
@@ -98,9 +99,13 @@ class OfTodayTest(unittest.TestCase):
 
     def test_a_kernel_that_left_and_its_successor_are_compared(self):
         shown = replaced.replaced(Sources(LAB), None, ["h200-backward-tiles-types"])
-        self.assertTrue(shown.startswith("Recorded on NVIDIA H200, 2026-11-29, commit 95afbb1"))
-        self.assertIn("| backward-tiles causal 8k | 98_tile_gradients | 2.306 | 2.308 | 1.00x | ", shown)
-        self.assertIn("1.08x FlashAttention-4 |\n", shown)
+        self.assertTrue(shown.startswith("Recorded on NVIDIA H200, 2026-11-30, commit fb9e73a"))
+        self.assertIn("| backward-tiles causal 8k | 98_tile_gradients | 2.390 | 2.395 | 1.00x | ", shown)
+        self.assertIn("1.10x FlashAttention-4, 1.55x flex |\n", shown)
+
+    def test_of_several_runs_the_one_with_most_libraries_says_how_fast_a_stage_is(self):
+        problem, _ = found.problem_of(Sources(LAB), "backward-tiles")
+        self.assertEqual({peer.peer for peer in found.libraries_in(problem)}, {"FlashAttention-4", "flex"})
 
 
 class PeerTestsTest(unittest.TestCase):

@@ -11,13 +11,14 @@ LIBRARIES = ("FlashAttention-2", "FlashAttention-3", "FlashAttention-4", "cuDNN"
 
 def problem_of(sources, regime):
     """The middle problem of a regime where libraries were timed next to stages: in the recording of all stages, or else in
-    the newest one that has it, with libraries if any has them. And that recording; None if there is none."""
+    the newest of those with most libraries. And that recording; None if there is none."""
     found = []
     for results in [sources.recorded, *sources.timings[::-1]]:
         problem = results and SHOWN_GPU in results.hardware.gpu and telling_problem(by_problem(results), regime)
         if problem and fastest_in(sources, problem):
-            found.append((bool(libraries_in(problem)), -len(found), problem, results))
-    return max(found, key=lambda each: each[:2])[2:] if found else None
+            is_whole = results is sources.recorded and bool(libraries_in(problem))
+            found.append((is_whole, len(libraries_in(problem)), -len(found), problem, results))
+    return max(found, key=lambda each: each[:3])[3:] if found else None
 
 
 def fastest_in(sources, problem):

@@ -19,18 +19,20 @@ def runs_with_libraries(sources, left):
 
 
 def over_libraries(sources, left, problem):
-    """How many times as fast as each library a kernel was, in the newest run that has both."""
+    """How many times as fast as each library a kernel was, in the newest run that has this kernel and this library."""
+    found = {}
     for names, problems in runs_with_libraries(sources, left):
         for other in problems:
             row = next((row for row in other.rows if row.get("folder") == left), None)
-            if row and records.key_of(other.first) == records.key_of(problem.first):
-                return [f"{times(speed)} {name}" for name in names if (speed := other.over_peer(row, name))]
-    return []
+            for name in names if row and records.key_of(other.first) == records.key_of(problem.first) else ():
+                if speed := other.over_peer(row, name):
+                    found.setdefault(name, f"{times(speed)} {name}")
+    return [*found.values()]
 
 
 @block("replaced")
 def replaced(sources, _, names):
-    """A row for each problem of recordings that have both. The last column is of another run of the kernel that left."""
+    """A row for each problem of recordings that have both. The last column may be of another run of the kernel that left."""
     rows, made = [], []
     for name in names:
         record = records.read(sources.folder / f"{name}.json", "timing")
