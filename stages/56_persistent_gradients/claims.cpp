@@ -16,7 +16,7 @@ void claim(Claims& c) {
     const Count parts = of.blocks() * line.parts, blocks = std::min(parts, Count(p.sm_count));
     const Count warps = of.threads / 32, readers = 1 + of.threads;  // of a part's number: producer, consumers
     const Count numbers = parts + blocks;  // also that none is left, once for each block
-    c.is("workspace_bytes", before.workspace_bytes + 4);
+    c.is("workspace_bytes", c.parent.workspace_bytes + 4);
     c.is("blocks", before.blocks - (parts - blocks));
     // Once for each block what was done for each part: mbarriers set up, registers moved
     c.parent_is("barriers", parts);
@@ -51,7 +51,7 @@ void claim(Claims& c) {
 constexpr Shape crowded[] = {{3, 6, 3, 130, 300, 64}, {2, 12, 6, 100, 260, 128}};
 // Few key tiles, in parts; under a mask fewer query tiles see the last ones than there are parts.
 constexpr Shape in_parts[] = {
-    {1, 12, 1, 130, 200, 64}, {2, 8, 1, 200, 64, 128}, {1, 1, 1, 1024, 1024, 64}, {1, 1, 1, 520, 700, 128}};
+    {1, 12, 1, 130, 200, 64}, {2, 8, 1, 200, 64, 128}, {1, 1, 1, 520, 700, 128}};
 // On 8 multiprocessors three key tiles make sections of two heads, and of five heads one is left for the
 // first section.
 constexpr Shape sections[] = {{1, 5, 5, 2100, 384, 64}};
