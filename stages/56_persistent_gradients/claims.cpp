@@ -50,8 +50,7 @@ void claim(Claims& c) {
 // More key tiles than multiprocessors, so that blocks go on to others
 constexpr Shape crowded[] = {{3, 6, 3, 130, 300, 64}, {2, 12, 6, 100, 260, 128}};
 // Few key tiles, in parts; under a mask fewer query tiles see the last ones than there are parts.
-constexpr Shape in_parts[] = {
-    {1, 12, 1, 130, 200, 64}, {2, 8, 1, 200, 64, 128}, {1, 1, 1, 520, 700, 128}};
+constexpr Shape in_parts[] = {{1, 12, 1, 130, 200, 64}, {2, 8, 1, 200, 64, 128}, {1, 1, 1, 520, 700, 128}};
 // On 8 multiprocessors three key tiles make sections of two heads, and of five heads one is left for the
 // first section.
 constexpr Shape sections[] = {{1, 5, 5, 2100, 384, 64}};

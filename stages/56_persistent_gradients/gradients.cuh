@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(row_threads) prepare(const Problem p) {
 /// Takes the block's part q, and tells the other warps its number. The sender calls it.
 template <class Shared>
 __device__ int take_part(Shared& shared, const TileOrder& order, int q) {
-    int n = -1;
+    int n = -1;  // none is left
     if (threadIdx.x % 32 == 0) {
         n = q == 0 ? blockIdx.x : gridDim.x + atomicInc(order.taken, order.total - 1);  // the last wraps to 0
         if (n >= order.total) n = -1;
@@ -172,7 +172,7 @@ __device__ void load_keys(Shared& shared, const Maps& maps, TileIndex key, int q
     }
 }
 
-/// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D, which lie in `sums` head by head.
+/// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D. `sums` are those of all heads.
 template <int d, class Shared>
 __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps, const Sums<d>& sums, int b,
                              int h, int i, int k) {
@@ -331,7 +331,6 @@ __global__ void __launch_bounds__(threads, 1)
         if (warp == 1) {
             int n = take_part(shared, order, 0);
             if (lane == 0) load_keys<d>(shared, maps, order.at(p, n / parts), 0);
-#pragma unroll 1
             for (int q = 0; n >= 0; ++q) {
                 const int next = take_part(shared, order, q + 1);
                 const bool loads = lane == 0 && next >= 0;
@@ -339,7 +338,6 @@ __global__ void __launch_bounds__(threads, 1)
                 const Part<d> part(p, order, n, parts);
                 const TileIndex key = part.key;
                 send_dQ<T, d>(shared, p, key.batch, part.h, part.i, part.first, part.total);
-#pragma unroll 1
                 for (int g = 0; g < groups; ++g) {
                     named_barrier_sync(gradients_full + q % 2 * groups + g, 128 + 32);
                     if (split || lane > 0) continue;
@@ -370,7 +368,6 @@ __global__ void __launch_bounds__(threads, 1)
 
     claim_registers<240>();
     const int G = group - 1, t = lane % 4;
-#pragma unroll 1
     for (int q = 0, k = 0;; ++q) {  // k query tiles before part q
         const int n = uniform(read_number(shared, q));
         if (n < 0) {

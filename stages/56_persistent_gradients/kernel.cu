@@ -11,7 +11,7 @@ using namespace ladder;
 #include "stages/56_persistent_gradients/gradients.cuh"
 
 /// Into how many parts the query tiles of a key tile are divided: as many as end soonest, by at least a
-/// hundredth. The SM that is idle first takes a part, whose start and end take as long as 4 tiles, or 7.
+/// hundredth. The SM that is idle first takes a part. As in 55 its start and end count 4 tiles, or 7.
 int parts_of(const Shape& s, bool causal, int sm_count) {
     const TileOrder order = order_of(s, causal, sm_count);
     const int Br = s.d == 64 ? Tile<64>::Br : Tile<128>::Br, Tr = ceil_div(s.Nq, Br), heads = s.H / s.Hkv;
@@ -79,8 +79,8 @@ LADDER_STAGE(
     backward, Dims, .number = 56, .name = "persistent_gradients", .parent = 55,
     .tilings = LADDER_TILES((Tile<d>::Br, Tile<d>::Bc, depth), {128, 128, 2}, {64, 128, 2}),
     .change = "blocks take key tiles from a counter, and copy the next one's inputs before this one ends",
-    .shows_in = "gradients", .pass = Pass::backward, .diff_budget = 150,
-    .most_lines = 580,  // with an order and parts, five products, a sender, and blocks that stay
+    .shows_in = "gradients", .pass = Pass::backward, .diff_budget = 170,
+    .most_lines = 590,  // with an order and parts, five products, a sender, and blocks that stay
     .repeats_exactly = false, .workspace_bytes = workspace_bytes, .counter_bytes = counter_bytes);
 
 }  // namespace
