@@ -301,8 +301,7 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
 ///   dV += P^T dO and dK += dS^T Q. Both write dS to shared memory (dS_full), and each multiplies its half of
 ///   dQ = dS K, which it writes to shared memory (dQ_full).
 /// - Sender, a warp: takes parts from a counter, and copies K and V; adds dQ to the sums by a bulk copy,
-/// after
-///   which it may be overwritten (dQ_empty); copies dK and dV out (gradients_full).
+///   after which it may be overwritten (dQ_empty); copies dK and dV out (gradients_full).
 /// A slot's life: the producer waits for `empty` and starts the copies; `full` completes when all bytes have
 /// arrived; consumers multiply, and all their threads arrive at `empty` after the last product that reads it.
 template <class T, int d, bool split>
