@@ -339,11 +339,12 @@ __global__ void __launch_bounds__(threads, 1)
                 send_dQ<T, d>(shared, p, key.batch, part.h, part.i, part.first, part.total);
                 for (int g = 0; g < groups; ++g) {
                     named_barrier_sync(gradients_full + q % 2 * groups + g, 128 + 32);
-                    if (split || lane > 0) continue;
-                    const int row = key.tile * Bc + 64 * g;
-                    bulk_store(&maps.dK, shared.K[q % buffers][g], 0, row, key.head, key.batch);
-                    bulk_store(&maps.dV, shared.V[q % buffers][g], 0, row, key.head, key.batch);
-                    bulk_commit();
+                    if (!split && lane == 0) {
+                        const int row = key.tile * Bc + 64 * g;
+                        bulk_store(&maps.dK, shared.K[q % buffers][g], 0, row, key.head, key.batch);
+                        bulk_store(&maps.dV, shared.V[q % buffers][g], 0, row, key.head, key.batch);
+                        bulk_commit();
+                    }
                 }
                 if (lane == 0) bulk_wait_read<0>();  // then K and V may be overwritten
                 if (buffers == 1 && loads) load_keys<d>(shared, maps, order.at(p, next / parts), q + 1);
