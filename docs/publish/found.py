@@ -16,9 +16,9 @@ def problem_of(sources, regime):
     for results in [sources.recorded, *sources.timings[::-1]]:
         problem = results and SHOWN_GPU in results.hardware.gpu and telling_problem(by_problem(results), regime)
         if problem and fastest_in(sources, problem):
-            is_whole = results is sources.recorded and bool(libraries_in(problem))
-            found.append((is_whole, len(libraries_in(problem)), -len(found), problem, results))
-    return max(found, key=lambda each: each[:3])[3:] if found else None
+            libraries = len(libraries_in(problem))
+            found.append(((results is sources.recorded and libraries > 0, libraries), problem, results))
+    return max(found, key=lambda each: each[0])[1:] if found else None  # of equal ones the first
 
 
 def fastest_in(sources, problem):

@@ -24,7 +24,9 @@ def over_libraries(sources, left, problem):
     for names, problems in runs_with_libraries(sources, left):
         for other in problems:
             row = next((row for row in other.rows if row.get("folder") == left), None)
-            for name in names if row and records.key_of(other.first) == records.key_of(problem.first) else ():
+            if not row or records.key_of(other.first) != records.key_of(problem.first):
+                continue
+            for name in names:
                 if speed := other.over_peer(row, name):
                     found.setdefault(name, f"{times(speed)} {name}")
     return [*found.values()]
