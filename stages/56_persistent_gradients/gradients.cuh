@@ -270,18 +270,17 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// Adds each warpgroup's part of dQ to the sums of `total` query tiles, of which the first is tile i of head
-/// h. One warp calls it.
+/// Adds each warpgroup's half of dQ to the sums of the next `total` query tiles of a part. One warp calls it.
 template <class T, int d>
-__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, int i, int first, int total) {
+__device__ void send_dQ(Shared<T, d>& shared, const Problem& p, Part<d>& part, int total) {
     const bool sends = threadIdx.x % 32 == 0;
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
     for (int k = 0; k < total; ++k) {
 #pragma unroll
         for (int g = 0; g < groups; ++g) {
             named_barrier_sync(dQ_full + g, 128 + 32);
-            const int row = i * Tile<d>::Br + (d == 64 ? 64 * g : 0), column = d == 64 ? 0 : 64 * g;
-            float4* to = Sums<d>(p, b, h).dQ + fragment<d>(row, column);
+            const int row = part.i * Tile<d>::Br + (d == 64 ? 64 * g : 0), column = d == 64 ? 0 : 64 * g;
+            float4* to = Sums<d>(p, part.key.batch, part.h).dQ + fragment<d>(row, column);
             if (sends) bulk_add(&to->x, &shared.dQ[g][0][0][0][0], sizeof shared.dQ[g]), bulk_commit();
         }
         if (sends) bulk_wait_read<1>();
@@ -290,7 +289,7 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, int b, int h, in
         if (sends) bulk_wait_read<0>();
         __syncwarp();
         named_barrier_arrive(dQ_empty + 1, 128 + 32);
-        if (++i == ceil_div(p.Nq, Tile<d>::Br)) i = first, ++h;
+        if (++part.i == ceil_div(p.Nq, Tile<d>::Br)) part.i = part.first, ++part.h;
     }
 }
 
@@ -331,12 +330,14 @@ __global__ void __launch_bounds__(threads, 1)
             int n = take_part(shared, order, 0);
             if (lane == 0) load_keys<d>(shared, maps, order.at(p, n / parts), 0);
             for (int q = 0; n >= 0; ++q) {
+                Part<d> part(p, order, n, parts);
+                const TileIndex key = part.key;
+                const int rest = min(part.total, depth + 2);  // those in the ring, and time for K and V
+                send_dQ(shared, p, part, part.total - rest);
                 const int next = take_part(shared, order, q + 1);
                 const bool loads = lane == 0 && next >= 0;
                 if (buffers == 2 && loads) load_keys<d>(shared, maps, order.at(p, next / parts), q + 1);
-                const Part<d> part(p, order, n, parts);
-                const TileIndex key = part.key;
-                send_dQ<T, d>(shared, p, key.batch, part.h, part.i, part.first, part.total);
+                send_dQ(shared, p, part, rest);
                 for (int g = 0; g < groups; ++g) {
                     named_barrier_sync(gradients_full + q % 2 * groups + g, 128 + 32);
                     if (!split && lane == 0) {
