@@ -6,6 +6,7 @@
 #    include <algorithm>
 #    include <map>
 #    include <mutex>
+#    include <numeric>
 #    include <set>
 #    include <string>
 #    include <utility>
@@ -372,6 +373,24 @@ TEST_CASE("claims: one gradient reads a fragment of Q or dO once for all keys of
     CHECK(parent.ldmatrix * 1280 == parent.mma * 704);
     CHECK(child.mma == 8 * 2560);
     CHECK(child.ldmatrix * 2560 == child.mma * 896);
+}
+
+TEST_CASE("claims: persistent gradients has a block per multiprocessor, and its blocks take each part once",
+          "[claims][ladder]") {
+    // 12 key tiles of one query tile each, for two warpgroups, on 8 multiprocessors
+    const Case many{.shape = {1, 12, 12, 128, 128, 64}, .pass = Pass::backward};
+    const auto at_work = [](const std::vector<Count>& tiles) {
+        return std::count_if(tiles.begin(), tiles.end(), [](Count n) { return n > 0; });
+    };
+    const auto before = tiles_of_blocks("split_queries", many),
+               tiles = tiles_of_blocks("persistent_gradients", many);
+    CHECK((multiprocessors() == 8 && at_work(before) == 12 && at_work(tiles) == 8));
+    CHECK(std::accumulate(tiles.begin(), tiles.end(), Count{0}) == 12 * 2);
+    CHECK(counters("persistent_gradients", many).atomics == 12);
+    // With as many as there are multiprocessors each block takes one, in the parent's order.
+    const Case few{.shape = {1, 2, 2, 512, 512, 64}, .pass = Pass::backward, .causal = true};
+    CHECK(tiles_of_blocks("persistent_gradients", few) == tiles_of_blocks("split_queries", few));
+    CHECK(counters("persistent_gradients", few).atomics == 8);
 }
 
 TEST_CASE("claims: every stage has some, and every claims.cpp has a stage", "[claims][ladder]") {

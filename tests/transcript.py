@@ -5,8 +5,8 @@
 
 A transcript is text in sections. Each begins with a command of the shell:
 
-    $ lab verify 56
-    ! lab: there is no stage '56'; see ./lab list
+    $ lab verify 27
+    ! lab: there is no stage '27'; see ./lab list
     = 2
 
 Below it stand what it wrote to stdout, indented, and to stderr, marked with "!", and its exit code unless that is 0.

@@ -1937,6 +1937,32 @@ def split_queries(f):
            "its end. Two parts leave two sums of dK and dV, which the last kernel adds.")
 
 
+@figure("56-stay", "Two key tiles on one multiprocessor: two blocks, and one block that stays")
+def key_tiles_stay(f):
+    left, unit = 62, 13.5
+    lengths = {"K, V, Q": 3, "K, V": 2, "Q": 2, "key tile A": 7, "key tile B": 7, "dK, dV": 3}
+    for y, title, end, bars in (
+            (14, "55: a block per key tile", 26,
+             ((0, 0, "K, V, Q", "A"), (1, 3, "key tile A", "A"), (2, 10, "dK, dV", "A"),
+              (0, 13, "K, V, Q", "B"), (1, 16, "key tile B", "B"), (2, 23, "dK, dV", "B"))),
+            (124, "56, d = 64: two buffers of K and V", 20,
+             ((0, 0, "K, V, Q", "A"), (1, 3, "key tile A", "A"), (2, 10, "dK, dV", "A"),
+              (0, 3.5, "K, V", "B"), (0, 8, "Q", "B"), (1, 10, "key tile B", "B"), (2, 17, "dK, dV", "B"))),
+            (234, "56, d = 128: one buffer", 25,
+             ((0, 0, "K, V, Q", "A"), (1, 3, "key tile A", "A"), (2, 10, "dK, dV", "A"),
+              (0, 8, "Q", "B"), (0, 13, "K, V", "B"), (1, 15, "key tile B", "B"), (2, 22, "dK, dV", "B")))):
+        f.text(0, y, title, bold=True)
+        for lane, name in enumerate(("copies", "compute", "store")):
+            f.text(0, y + 24 + 24 * lane, name, "faint", SMALL)
+        for lane, start, words, tile in bars:
+            f.cell(left + unit * start, y + 10 + 24 * lane, unit * lengths[words], 20, words,
+                   "shared" if tile == "A" else "own", 0.35, size=SMALL)
+        f.line((left + unit * end, y + 6), (left + unit * end, y + 82), color="text", thick=1.8)
+    f.note(340, "A schematic, not a measurement; time runs to the right. 'Q': the first query tiles. In 55 nothing computes "
+           "while copies arrive and gradients leave. In 56 the first query tiles of B have arrived when A ends. At d = 64 "
+           "so have its K and V; at d = 128 they have to wait until dK and dV of A have left their buffer.")
+
+
 @figure("57-buffers", "Which warpgroup writes and reads which buffer when in 57, and which barrier guards it")
 def two_roles(f):
     left, unit = 84, 28
