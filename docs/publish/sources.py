@@ -16,8 +16,8 @@ from blocks import Failure
 # The GPU that the pages speak of. Recordings of others stand beside its own.
 SHOWN_GPU = "NVIDIA H200"
 # Profiles. A stage has the first that shows its change, or else the first that has it at all.
-PROFILES = ("h200", "h100", "h100-backward", "h200-parts", "h200-prefix", "h200-fp8", "h200-fp8-long", "h200-fp8-narrow",
-            "h200-fp8-sweep", "h200-e4m3-wide")
+PROFILES = ("h200", "h100", "h100-backward", "h200-parts", "h200-stay", "h200-prefix", "h200-fp8",
+            "h200-fp8-long", "h200-fp8-narrow", "h200-fp8-sweep", "h200-e4m3-wide")
 # Kernels of one mask that left the ladder, each with the stage that has their types and the regime that they were timed in.
 TAKEN_OVER = {"68_document_gradients": ("97_any_mask_gradients", "backward-packed"),
               "69_column_gradients": ("97_any_mask_gradients", "backward-column-bounds"),
