@@ -329,12 +329,12 @@ __global__ void __launch_bounds__(threads, 1)
         if (warp == 1) {
             int n = take_part(shared, order, 0);
             if (lane == 0) load_keys<d>(shared, maps, order.at(p, n / parts), 0);
-            for (int q = 0; n >= 0; ++q) {
+            for (int q = 0, next; n >= 0; n = next, ++q) {
                 Part<d> part(p, order, n, parts);
                 const TileIndex key = part.key;
                 const int rest = min(part.total, depth + 2);  // those in the ring, and time for K and V
                 send_dQ(shared, p, part, part.total - rest);
-                const int next = take_part(shared, order, q + 1);
+                next = take_part(shared, order, q + 1);
                 const bool loads = lane == 0 && next >= 0;
                 if (buffers == 2 && loads) load_keys<d>(shared, maps, order.at(p, next / parts), q + 1);
                 send_dQ(shared, p, part, rest);
@@ -350,18 +350,16 @@ __global__ void __launch_bounds__(threads, 1)
                 if (lane == 0) bulk_wait_read<0>();  // then K and V may be overwritten
                 if (buffers == 1 && loads) load_keys<d>(shared, maps, order.at(p, next / parts), q + 1);
                 __syncwarp();
-                n = next;
             }
             return;
         }
         if (threadIdx.x > 0) return;
         for (int q = 0, k = 0, n; (n = read_number(shared, q)) >= 0; ++q) {
-            const Part<d> part(p, order, n, parts);
-            int i = part.i, h = part.h;
+            Part<d> part(p, order, n, parts);
 #pragma unroll 1  // each step waits: copies of the body would gain nothing
             for (const int end = k + part.total; k < end; ++k) {
-                load_queries(shared, p, maps, sums, part.key.batch, h, i, k);
-                if (++i == Tr) i = part.first, ++h;
+                load_queries(shared, p, maps, sums, part.key.batch, part.h, part.i, k);
+                if (++part.i == Tr) part.i = part.first, ++part.h;
             }
         }
         return;
@@ -375,11 +373,10 @@ __global__ void __launch_bounds__(threads, 1)
             if (k > 0) named_barrier_sync(dQ_empty + G, 128 + 32);
             return;
         }
-        const Part<d> part(p, order, n, parts);
+        Part<d> part(p, order, n, parts);
         const int b = part.key.batch, h_kv = part.key.head, j = part.key.tile, first_key = j * Bc + 64 * G;
         const int buffer = uniform(q) % buffers;
         auto &K = shared.K[buffer], &V = shared.V[buffer];
-        int i = part.i, h = part.h;
         float dK[d / 2] = {}, dV[d / 2] = {};  // (64, d)
         mbarrier_try_wait(&shared.keys_full[buffer], q / buffers);
 #pragma unroll 1  // a long body: copies of it would only fill the instruction cache
@@ -393,13 +390,13 @@ __global__ void __launch_bounds__(threads, 1)
             wgmma_fence();
             multiply_rows<T, d>(matrix_descriptor(K[G]), matrix_descriptor(shared.Q[slot]), S);
             multiply_rows<T, d>(matrix_descriptor(V[G]), matrix_descriptor(shared.dO[slot]), dP);
-            const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, i * Br + p.Nk - p.Nq + 1) : p.Nk);
-            note_tile<64, Br>(b, h, i * Br, 2 * j + G, masked);
+            const bool masked = (j + 1) * Bc > (p.causal ? min(p.Nk, part.i * Br + p.Nk - p.Nq + 1) : p.Nk);
+            note_tile<64, Br>(b, part.h, part.i * Br, 2 * j + G, masked);
 #pragma unroll
             for (int half = 0; half < Br / 64; ++half) {  // 64 queries at a time
                 if (d == 64) read_columns(&shared.L[slot][64 * half], L);
                 if (half == 0) wgmma_wait<1>(S);
-                exponentiate<T, Br>(p, first_key, i * Br, masked, half, L, S, P);  // S is P^T, too
+                exponentiate<T, Br>(p, first_key, part.i * Br, masked, half, L, S, P);  // S is P^T, too
                 wgmma_fence();
                 add_product<T, d, 64>(P, shared.dO[slot], dV, 64 * half);
                 if (half == 0) wgmma_wait<1>(dP);
@@ -436,7 +433,7 @@ __global__ void __launch_bounds__(threads, 1)
             wgmma_wait<0>(dK);
             fence_operand(P), fence_operand(dS), fence_operand(dV);
             mbarrier_arrive(&shared.empty[slot]);
-            if (++i == Tr) i = part.first, ++h;
+            if (++part.i == Tr) part.i = part.first, ++part.h;
         }
         if constexpr (split) {
             const std::int64_t slot = part.index * order.heads + b * p.Hkv + h_kv, rows = order.Tc * Bc;
@@ -466,16 +463,19 @@ __global__ void __launch_bounds__(row_threads)
     const int h = blockIdx.y, b = blockIdx.z;
     if (first_row >= N) return;
     const float4* sum = sums + (b * gridDim.y + h) * rows * (d / 4) + fragment<d>(first_row, column) + 4 * g;
+    float4 total[4] = {};
+    for (int part = 0; part < parts; ++part) {
+#pragma unroll
+        for (int t = 0; t < 4; ++t) {  // four loads in flight
+            const float4 x = load(sum + t + part * gridDim.z * gridDim.y * rows * (d / 4));
+            total[t].x += x.x, total[t].y += x.y, total[t].z += x.z, total[t].w += x.w;
+        }
+    }
     std::uint32_t upper[4], lower[4];  // of rows g and g + 8
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
-        float4 x = load(sum + t);
-        for (int part = 1; part < parts; ++part) {
-            const float4 y = load(sum + t + part * gridDim.z * gridDim.y * rows * (d / 4));
-            x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w;
-        }
-        upper[t] = pack<T>(x.x * factor, x.y * factor);
-        lower[t] = pack<T>(x.z * factor, x.w * factor);
+        upper[t] = pack<T>(total[t].x * factor, total[t].y * factor);
+        lower[t] = pack<T>(total[t].z * factor, total[t].w * factor);
     }
     T* x = matrix<T>(X, b, h) + (first_row + g) * X.row + column;
     if (first_row + g < N) store(reinterpret_cast<uint4*>(x), {upper[0], upper[1], upper[2], upper[3]});
