@@ -235,6 +235,13 @@ TEST_CASE("shown are the recordings that lab tables chose", "[timing]") {
     CHECK(dates(chosen, {}) == "b");
     CHECK(dates(chosen, {find_stage(6), find_stage(5), find_stage(4), find_stage(0)}) == "ba");
     CHECK(dates(folder / "none.json", {find_stage(4)}).empty());
+    // Another one has a regime of it anew.
+    const std::string regime = sample_results("").rows[0].regime;
+    const std::string anew = folder.write(
+        "anew.json", R"({"kind": "fastest", "shown": {"all": "b.json", ")" + regime + R"(": "c.json"}})");
+    const std::vector<Results> shown = shown_results({}, anew, folder / "");
+    CHECK((shown.size() == 2 && shown[0].date == "b" && shown[1].date == "c" && !shown[1].rows.empty()));
+    for (const Row& row : shown[0].rows) CHECK(row.regime != regime);
     folder.write("b.json", "{");
     CHECK_THROWS_AS(dates(chosen, {}), BadUsage);
 }

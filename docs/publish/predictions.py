@@ -8,6 +8,7 @@ from markdown import folded, table, times
 from quantities import find
 from records import DRIFT, ROOT, machine_label, since
 
+IN_SIGHT = 5  # rows of a lesson's prediction; the others are folded
 KINDS = ("derived", "from a trial", "fitted afterwards")
 NEEDED, OPTIONAL = ("problem", "quantity", "value", "gpu", "date", "kind"), ("from", "parent", "recorded", "not_measured")
 
@@ -117,7 +118,7 @@ def told(sources, stage):
     for each in rows:
         first.setdefault((each[0]["problem"], quantity_of(stage, each[0])), each)
     found = [each for each in first.values() if each[2]] or list(first.values())
-    return rows, found[:MOST_ROWS]
+    return rows, found[:IN_SIGHT]
 
 
 def quantity_column(stage, rows, title):

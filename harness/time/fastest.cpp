@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "harness/cases/regimes.h"
 #include "harness/features/features.h"
 #include "harness/time/record_json.h"
 
@@ -58,9 +59,16 @@ std::vector<Results> shown_results(const std::vector<const Stage*>& stages, cons
         if (fs::exists(folder / file->second)) files.push_back(file->second);
     };
     add("all");
+    for (const auto& [of, file] : shown)
+        if (regime_named(of) != nullptr) add(of);
     for (const Stage* stage : stages) add(stage->folder());
     std::vector<Results> results;
     for (const std::string& file : files) results.push_back(load_results(folder / file));
+    const auto is_anew = [&](const ProblemLabel& row) { return shown.contains(row.regime); };
+    if (shown.contains("all") && !results.empty()) {
+        std::erase_if(results[0].rows, is_anew);
+        std::erase_if(results[0].peers, is_anew);
+    }
     return results;
 }
 
