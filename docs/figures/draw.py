@@ -1958,8 +1958,8 @@ def key_tiles_stay(f):
             f.cell(left + unit * start, y + 10 + 24 * lane, unit * lengths[words], 20, words,
                    "shared" if tile == "A" else "own", 0.35, size=SMALL)
         f.line((left + unit * end, y + 6), (left + unit * end, y + 82), color="text", thick=1.8)
-    f.note(340, "A schematic, not a measurement; time runs to the right. 'Q': the first query tiles. In 55 nothing computes "
-           "while copies arrive and gradients leave. In 56 the first query tiles of B have arrived when A ends. At d = 64 "
+    f.note(340, "A schematic, not a measurement; time runs to the right. 'Q': the first query tile. In 55 nothing computes "
+           "while copies arrive and gradients leave. In 56 the first query tile of B has arrived when A ends. At d = 64 "
            "so have its K and V; at d = 128 they have to wait until dK and dV of A have left their buffer.")
 
 

@@ -36,11 +36,8 @@ def shown_in(sources):
     """The files of the recording of the whole ladder, of that which a stage's lesson shows, and of those that hold a regime
     of the whole ladder anew and are named after it."""
     names = {id(results): name for name, results in sources.all_of("timing")}
-    shown = {"all": sources.recorded, **{stage.folder: sources.timing_of(stage) for stage in sources.stages.values()}}
-    if sources.recorded:
-        whole = names[id(sources.recorded)].removesuffix(".json")
-        anew = {regime: sources.record(f"{whole}-{regime}") for regime in sorted({row.regime for row in sources.recorded.rows})}
-        shown |= {regime: results for regime, results in anew.items() if results and results.date > sources.recorded.date}
+    shown = {"all": sources.recorded, **{stage.folder: sources.timing_of(stage) for stage in sources.stages.values()},
+             **{regime: sources.anew(regime) for regime in sources.regimes}}
     return line_of({of: names[id(results)] for of, results in shown.items() if results})
 
 

@@ -252,6 +252,16 @@ class Sources:
         """The newest whole timing of this GPU, or of any if this one has none."""
         return next(iter([results for results in self.whole[::-1] if results.hardware.gpu == gpu] + self.whole[::-1]), None)
 
+    def anew(self, regime):
+        """The newer timing of a regime of the whole ladder that is named after it, as in h200-backward; None if there is
+        none."""
+        whole = self.recorded
+        if not whole or all(row.regime != regime for row in whole.rows):
+            return None
+        name = next(name for name, results in self.all_of("timing") if results is whole).removesuffix(".json")
+        results = self.record(f"{name}-{regime}")
+        return results if results and results.date > whole.date else None
+
     def newest_of(self, stages):
         """The newest whole timing of these kernels as they are, of any GPU; None if there is none."""
         return next((results for results in self.whole[::-1] if all(stage.folder in results.kernels for stage in stages)

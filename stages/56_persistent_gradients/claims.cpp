@@ -1,6 +1,6 @@
 // Has at most a block per multiprocessor, each of which takes parts of key tiles from a counter, one after
 // another. Which block takes which part is not known beforehand, and nothing here depends on it. Where each
-// takes one, they are those of the parent's blocks.
+// takes one, it is that of the parent's block.
 #include "../50_wgmma_gradients/claims.h"
 
 using namespace ladder;

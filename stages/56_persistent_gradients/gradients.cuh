@@ -10,8 +10,8 @@ enum {
     dS_full = 1,         // dS of all keys has been written
     K_empty = 2,         // no warp reads K any more
     gradients_full = 3,  // by warpgroups, of even and of odd parts: its rows of dK and dV have been written
-    dQ_full = 7,         // by warpgroups: its part of dQ has been written
-    dQ_empty = 9         // by warpgroups: its part of dQ has been read
+    dQ_full = 7,         // by warpgroups: its half of dQ has been written
+    dQ_empty = 9         // by warpgroups: its half of dQ has been read
 };
 
 /// The constants that depend on d.
@@ -30,10 +30,10 @@ struct TileIndex {
 /// heads, then the second one; under a mask this is longest first. Without a mask a section is one head.
 struct TileOrder {
     int Tc, heads, section;               // heads = B Hkv
-    int parts = 1;                        // consecutive ones that share the query tiles of a key tile
+    int parts = 1;                        // of each key tile, with consecutive numbers
     int total = 0;                        // Tc heads parts
     float4 *dK = nullptr, *dV = nullptr;  // (parts, B, Hkv, Tc Bc, d), by fragments; dK / scale
-    unsigned* taken = nullptr;            // not counting each block's first; 0 before and after a launch
+    unsigned* taken = nullptr;            // requests for a next part; 0 before and after a launch
 
     /// Number n of them. Counted from the last one, so that all sections but the first are whole.
     __host__ __device__ TileIndex at(const Shape& p, int n) const {
@@ -172,7 +172,7 @@ __device__ void load_keys(Shared& shared, const Maps& maps, TileIndex key, int q
     }
 }
 
-/// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D. `sums` are those of all heads.
+/// Starts copying query tile i of head h, the block's k-th: Q, dO, L and D. `sums` begin with the first head.
 template <int d, class Shared>
 __device__ void load_queries(Shared& shared, const Problem& p, const Maps& maps, const Sums<d>& sums, int b,
                              int h, int i, int k) {
@@ -270,7 +270,7 @@ __device__ void write_tile(const float (&C)[d / 2], float factor, T (&to)[d / 64
     }
 }
 
-/// Adds each warpgroup's half of dQ to the sums of the next `total` query tiles of a part. One warp calls it.
+/// One warp adds both halves of dQ to the sums of a part's next `total` query tiles, and advances the part.
 template <class T, int d>
 __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, Part<d>& part, int total) {
     const bool sends = threadIdx.x % 32 == 0;
@@ -293,8 +293,8 @@ __device__ void send_dQ(Shared<T, d>& shared, const Problem& p, Part<d>& part, i
     }
 }
 
-/// A block computes dK and dV of one part of a key tile after another, and adds to dQ of each query tile that
-/// sees it. At the end of a part the copies of the next one are under way.
+/// A block computes parts, one after another: dK and dV, and what is added to dQ of their query tiles. At the
+/// end of a part the copies of the next one are under way.
 /// - Producer: copies Q, dO, L and D of each query tile into the next slots of a ring.
 /// - Consumers, a warpgroup for 64 keys: P^T from S^T = K Q^T, dS^T from dP^T = V dO^T, both in registers;
 ///   dV += P^T dO and dK += dS^T Q. Both write dS to shared memory (dS_full), and each multiplies its half of
@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(threads, 1)
             for (int q = 0, next; n >= 0; n = next, ++q) {
                 Part<d> part(p, order, n, parts);
                 const TileIndex key = part.key;
-                const int rest = min(part.total, depth + 2);  // those in the ring, and time for K and V
+                const int rest = min(part.total, depth + 2);  // two in the ring, two for the request
                 send_dQ(shared, p, part, part.total - rest);
                 next = take_part(shared, order, q + 1);
                 const bool loads = lane == 0 && next >= 0;

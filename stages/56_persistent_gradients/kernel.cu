@@ -1,6 +1,6 @@
 // Stage 56: persistent gradients. A block stays on its multiprocessor, and takes parts, which are key tiles
 // or shares of one, from a counter. The copies of its next part begin before it has ended this one: of Q and
-// dO always, of K and V where two buffers fit. dK and dV leave during the next part.
+// dO always, of K and V where two buffers fit. There dK and dV leave during the next part.
 
 #include "stages/hopper.cuh"
 
