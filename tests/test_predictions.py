@@ -74,6 +74,13 @@ class FoundTest(unittest.TestCase):
         row, = cells(found.found_block(sources, Page("docs/results.md"), []))
         self.assertEqual((row["over the fastest library"], row["over FlashAttention-2"]), ("0.50x (cuDNN)", "2.00x"))
 
+    def test_a_regime_s_own_run_comes_before_that_of_all_stages(self):
+        self.assertIs(HERE.anew("backward"), HERE.record("h200-backward"))
+        self.assertIs(found.problem_of(HERE, "backward")[1], HERE.record("h200-backward"))
+        self.assertIs(found.problem_of(HERE, "train")[1], HERE.recorded)
+        for regime in ("train", "gradients"):  # without one; a sweep, which the run of all stages has not
+            self.assertIsNone(HERE.anew(regime), regime)
+
 
 class QuantitiesTest(unittest.TestCase):
     def test_what_words_mean(self):

@@ -258,8 +258,8 @@ class Sources:
         whole = self.recorded
         if not whole or all(row.regime != regime for row in whole.rows):
             return None
-        name = next(name for name, results in self.all_of("timing") if results is whole).removesuffix(".json")
-        results = self.record(f"{name}-{regime}")
+        name = next((name for name, results in self.all_of("timing") if results is whole), "")
+        results = self.record(f"{name.removesuffix('.json')}-{regime}")
         return results if results and results.date > whole.date else None
 
     def newest_of(self, stages):
