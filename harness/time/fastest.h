@@ -91,8 +91,9 @@ RecordedKernels load_recorded_kernels(const std::filesystem::path& path);
 const std::vector<RecordedTimes>& recorded_times();
 
 /// The recordings that pages show of these stages, of those in `folder`: the one of the whole ladder without
-/// the regimes that others hold anew, these others, and then those of the stages' own lessons. `lab tables` chooses them, and `path` says which they are. Nothing
-/// where there is no such file. Throws as load_results().
+/// the regimes that others hold anew, these others, and then those of the stages' own lessons. `lab tables`
+/// chooses them, and `path` says which they are. Nothing where there is no such file. Throws as
+/// load_results().
 std::vector<Results> shown_results(const std::vector<const Stage*>& stages,
                                    const std::filesystem::path& path = stages_folder() / "fastest.json",
                                    const std::filesystem::path& folder = results_folder());
