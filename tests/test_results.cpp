@@ -242,6 +242,15 @@ TEST_CASE("shown are the recordings that lab tables chose", "[timing]") {
     const std::vector<Results> shown = shown_results({}, anew, folder / "");
     CHECK((shown.size() == 2 && shown[0].date == "b" && shown[1].date == "c" && !shown[1].rows.empty()));
     for (const Row& row : shown[0].rows) CHECK(row.regime != regime);
+    // Where one of the two is gone, nothing is taken from the other.
+    for (const char* gone : {R"("all": "b.json", ")", R"("all": "gone.json", ")"}) {
+        const bool has_all = std::string(gone).find("b.json") != std::string::npos;
+        const std::string one =
+            folder.write("one.json", R"({"kind": "fastest", "shown": {)" + std::string(gone) + regime +
+                                         (has_all ? R"(": "gone.json"}})" : R"(": "c.json"}})"));
+        const std::vector<Results> left = shown_results({}, one, folder / "");
+        CHECK((left.size() == 1 && left[0].rows.size() == sample_results("").rows.size()));
+    }
     folder.write("b.json", "{");
     CHECK_THROWS_AS(dates(chosen, {}), BadUsage);
 }

@@ -13,13 +13,12 @@ def problem_of(sources, regime):
     """The middle problem of a regime where libraries were timed next to stages: in the recording that holds it anew, or
     else in that of all stages, or else in the newest of those with most libraries. And that recording; None if there is
     none."""
-    found = []
+    found, first = [], (sources.anew(regime), sources.recorded)
     for results in [sources.recorded, *sources.timings[::-1]]:
         problem = results and SHOWN_GPU in results.hardware.gpu and telling_problem(by_problem(results), regime)
         if problem and fastest_in(sources, problem):
             libraries = len(libraries_in(problem))
-            first = [libraries > 0 and results is each for each in (sources.anew(regime), sources.recorded)]
-            found.append(((*first, libraries), problem, results))
+            found.append(((*(libraries > 0 and results is each for each in first), libraries), problem, results))
     return max(found, key=lambda each: each[0])[1:] if found else None  # of equal ones the first
 
 

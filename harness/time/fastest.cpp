@@ -59,13 +59,18 @@ std::vector<Results> shown_results(const std::vector<const Stage*>& stages, cons
         if (fs::exists(folder / file->second)) files.push_back(file->second);
     };
     add("all");
-    for (const auto& [of, file] : shown)
+    const bool has_all = !files.empty();
+    for (const auto& [of, file] : shown) {
         if (regime_named(of) != nullptr) add(of);
+    }
     for (const Stage* stage : stages) add(stage->folder());
     std::vector<Results> results;
     for (const std::string& file : files) results.push_back(load_results(folder / file));
-    const auto is_anew = [&](const ProblemLabel& row) { return shown.contains(row.regime); };
-    if (shown.contains("all") && !results.empty()) {
+    const auto is_anew = [&](const ProblemLabel& row) {
+        const auto file = shown.find(row.regime);
+        return file != shown.end() && std::ranges::find(files, file->second) != files.end();
+    };
+    if (has_all) {
         std::erase_if(results[0].rows, is_anew);
         std::erase_if(results[0].peers, is_anew);
     }
